@@ -1,0 +1,93 @@
+"""PPO for stateful policies (recurrent, delayed, variational, noisy) in JAX.
+
+Modules are immutable trees of arrays with pure methods, and every environment owns its
+random key. What happens to an environment therefore depends on that environment alone,
+however the batch is sliced. See `StatefulModule` for the contract, `testing` for the
+check of its laws, and `train_ppo` for training.
+"""
+
+from . import envs as envs, testing as testing
+from ._counter import Counter as Counter
+from ._keys import (
+    advance_keys as advance_keys,
+    derive as derive,
+    EpisodeKeys as EpisodeKeys,
+    Held as Held,
+    normals as normals,
+)
+from .algorithms.advantages import gae as gae, successor_values as successor_values
+from .algorithms.checks import EnvironmentError as EnvironmentError
+from .algorithms.config import (
+    EvalConfig as EvalConfig,
+    LoggingLevel as LoggingLevel,
+    PPOConfig as PPOConfig,
+    TrainConfig as TrainConfig,
+)
+from .algorithms.evaluation import evaluate as evaluate
+from .algorithms.loop import (
+    TrainingFault as TrainingFault,
+    TrainingInterrupted as TrainingInterrupted,
+    TrainResult as TrainResult,
+)
+from .algorithms.loss import ppo_loss as ppo_loss
+from .algorithms.ppo import train_ppo as train_ppo
+from .algorithms.replay import replay as replay
+from .algorithms.rollout import (
+    initial_rollout_state as initial_rollout_state,
+    unroll_env as unroll_env,
+)
+from .algorithms.step import (
+    new_training_state as new_training_state,
+    ppo_step as ppo_step,
+)
+from .algorithms.types import (
+    Rollout as Rollout,
+    RolloutState as RolloutState,
+    Status as Status,
+    TrainingState as TrainingState,
+    Transition as Transition,
+)
+from .envs import EnvState as EnvState, RLEnv as RLEnv
+from .networks._errors import CompositionError as CompositionError
+from .networks._routing import Call as Call, Container as Container
+from .networks._trainable import (
+    NonTrainable as NonTrainable,
+    partition_trainable as partition_trainable,
+)
+from .networks.adapter import PPOAdapter as PPOAdapter
+from .networks.containers import Parallel as Parallel, Sequential as Sequential
+from .networks.factories import (
+    make_mlp as make_mlp,
+    make_mlp_actor_critic as make_mlp_actor_critic,
+    make_mlp_layers as make_mlp_layers,
+    make_recurrent_actor_critic as make_recurrent_actor_critic,
+    make_variational_actor_critic as make_variational_actor_critic,
+)
+from .networks.feedforward import Dense as Dense, Stateless as Stateless
+from .networks.normalizer import Normalizer as Normalizer
+from .networks.recurrent import GRU as GRU, LSTM as LSTM
+from .networks.sampling_layers import (
+    CategoricalSampler as CategoricalSampler,
+    NormalTanhSampler as NormalTanhSampler,
+)
+from .networks.types import (
+    ChainedModule as ChainedModule,
+    output as output,
+    PPONetworkOutput as PPONetworkOutput,
+    SampledAction as SampledAction,
+    StatefulModule as StatefulModule,
+    StatefulModuleOutput as StatefulModuleOutput,
+    StatelessModule as StatelessModule,
+    StochasticModule as StochasticModule,
+    UnrolledModule as UnrolledModule,
+)
+from .networks.unroll import unroll as unroll
+from .networks.variational import VariationalBottleneck as VariationalBottleneck
+from .testing import check_module as check_module, LawViolation as LawViolation
+from .wrappers import (
+    EpisodeWrapper as EpisodeWrapper,
+    RewardScalingWrapper as RewardScalingWrapper,
+)
+
+
+__version__ = "0.1.0"

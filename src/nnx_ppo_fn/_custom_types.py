@@ -1,0 +1,25 @@
+"""The shapes that many signatures share.
+
+`B` is the batch (one row per environment, or whatever the caller passes), `T` is
+time. One axis is written `" B"`, with the space, to tell linters from a name.
+"""
+
+from typing import Any, TypeAlias
+
+from jaxtyping import Array, Bool, Float, Int, Key
+
+
+Keys: TypeAlias = Key[Array, " B"]
+"""One typed random key per environment."""
+
+Features: TypeAlias = Float[Array, "B ..."]
+"""A feature array per environment."""
+
+Flags: TypeAlias = Bool[Array, "T B"]
+"""One flag per step and environment."""
+
+Indices: TypeAlias = Int[Array, " minibatch"]
+"""Rows of a batch."""
+
+PyTree: TypeAlias = Any
+"""Any tree of arrays: a carry, an observation, an action, rollout extras."""

@@ -1,0 +1,108 @@
+"""Chains of random keys, one key per environment.
+
+`jax.random.fold_in(k, i)` and `jax.random.split(k)[i]` are the same key bit for bit,
+and so are `split(k, 2)` and `split(k, 3)[:2]`. Numbering children therefore makes
+accidental twins. Here every child has a *name*, hashed to a tag of at least `2**31`,
+which no `split` of a practical size reaches.
+"""
+
+from typing import final
+from zlib import crc32
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from ._custom_types import Keys
+
+
+def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:
+    """The child called `name` of every key.
+
+    Deriving the same child twice gives the same key; children of different names
+    are independent. A key that children are derived from must not be drawn from.
+
+    **Arguments:**
+
+    - `keys`: keys of any shape, each of which gets a child of its own.
+    - `name`: what the child is for.
+
+    **Returns:**
+
+    Keys of the same shape.
+    """
+    tag = crc32(name.encode()) | 0x8000_0000
+    fold = jr.fold_in
+    for _ in range(keys.ndim):
+        fold = jax.vmap(fold, in_axes=(0, None))
+    return fold(keys, tag)
+
+
+def advance_keys(chain: Keys) -> tuple[Keys, Keys]:
+    """One step of a chain of keys.
+
+    **Arguments:**
+
+    - `chain`: one key per environment; spent by this call.
+
+    **Returns:**
+
+    `(next_chain, draw)`: the chain's next link, and a key to draw from once.
+
+    **Example:**
+
+    ```python
+    next_state, draw = advance_keys(state)
+    noise = normals(draw, 3)
+    ```
+    """
+    return derive(chain, "next link"), derive(chain, "draw")
+
+
+def normals(draw: Keys, size: int) -> Float[Array, "B {size}"]:
+    """Standard normal numbers, drawn for each environment from its own key.
+
+    One draw of shape `[B, size]` from a single key would depend on how many
+    environments share the batch; this does not.
+
+    **Arguments:**
+
+    - `draw`: one key per environment, consumed.
+    - `size`: how many numbers an environment gets.
+
+    **Returns:**
+
+    `float32` numbers of shape `[B, size]`.
+    """
+    return jax.vmap(lambda key: jr.normal(key, (size,), jnp.float32))(draw)
+
+
+@final
+class Held(eqx.Module):
+    """A key in a carry that is drawn from, unchanged, until the next reset.
+
+    The laws forbid drawing twice from a plain key. This marks the exception, such as
+    a dropout mask that holds for an episode: `key` has shape `[B]`, keeps its bits
+    from step to step, and a reset replaces it.
+    """
+
+    key: Keys
+
+
+@final
+class EpisodeKeys(eqx.Module):
+    """A carry for randomness that is drawn anew in every episode.
+
+    `chain` outlives the episode; `held` is this episode's key.
+    """
+
+    chain: Keys
+    held: Held
+
+    @staticmethod
+    def of(chain: Keys) -> "EpisodeKeys":
+        """Starts an episode: advances `chain` (`[B]`) and holds the key it gives."""
+        next_chain, draw = advance_keys(chain)
+        return EpisodeKeys(next_chain, Held(draw))

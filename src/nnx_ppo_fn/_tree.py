@@ -1,0 +1,107 @@
+"""Operations on trees of arrays: selects, and the axes `T` and `B`."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, cast, TypeVar
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Bool, Int, Shaped
+
+
+Tree = TypeVar("Tree")
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *rest: Any) -> Tree:
+    """`jax.tree.map` for a function that keeps the type of the tree."""
+    return cast(Tree, jtu.tree_map(function, tree, *rest))
+
+
+def select(mask: Bool[Array, " B"], on_true: Tree, on_false: Tree) -> Tree:
+    """Picks each environment's row from one of two trees.
+
+    A select and never a product: what is not picked may be NaN. Leaves that are
+    the same array in both trees are passed through.
+
+    **Arguments:**
+
+    - `mask`: which rows come from `on_true`.
+    - `on_true`, `on_false`: trees of equal structure, leaves `[B, ...]`.
+    """
+
+    def pick(if_true: Array, if_false: Array) -> Array:
+        if if_true is if_false:
+            return if_true
+        rows = mask.reshape(mask.shape + (1,) * (if_true.ndim - mask.ndim))
+        return jnp.where(rows, if_true, if_false)
+
+    return tree_map(pick, on_true, on_false)
+
+
+def merge_time(tree: Tree) -> Tree:
+    """Leaves `[T, B, ...]` become `[T * B, ...]`."""
+    return tree_map(
+        lambda leaf: leaf.reshape((math.prod(leaf.shape[:2]), *leaf.shape[2:])), tree
+    )
+
+
+def split_time(tree: Tree, shape: tuple[int, ...]) -> Tree:
+    """Leaves `[T * B, ...]` become `[T, B, ...]`, with `(T, B) = shape`."""
+    return tree_map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), tree)
+
+
+def take(tree: Tree, indices: Int[Array, " minibatch"], *, axis: int) -> Tree:
+    """The rows `indices` of every leaf, along `axis`."""
+    return tree_map(lambda leaf: jnp.take(leaf, indices, axis=axis), tree)
+
+
+def strong(tree: Tree) -> Tree:
+    """The same values without weak types, which would compile everything twice."""
+
+    def strengthen(leaf: Any) -> Array:
+        leaf = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return leaf
+        return jnp.asarray(leaf, dtype=leaf.dtype)
+
+    return tree_map(strengthen, tree)
+
+
+def canonical(tree: Any) -> Any:
+    """Every mapping inside becomes a plain `dict` with sorted keys.
+
+    JAX sorts the keys of a `dict` whenever it passes through a transformation, but
+    not those of an `OrderedDict`; sorting at the border makes the order the same
+    inside `jax.jit` and outside of it.
+    """
+    if isinstance(tree, Mapping):
+        mapping = cast(Mapping[Any, Any], tree)
+        return {key: canonical(mapping[key]) for key in sorted(mapping)}
+    if isinstance(tree, list):
+        return [canonical(item) for item in cast(list[Any], tree)]
+    if type(tree) is tuple:
+        return tuple(canonical(item) for item in cast(tuple[Any, ...], tree))
+    return tree
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is an array of typed random keys."""
+    return isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) and jnp.issubdtype(
+        leaf.dtype, jax.dtypes.prng_key
+    )
+
+
+def shape_text(x: Shaped[Array, "..."] | Any) -> str:
+    """The shape of an array, or of every array of a tree, for an error message."""
+    if hasattr(x, "shape"):
+        return f"[{', '.join(map(str, x.shape))}]"
+    leaves = jtu.tree_leaves_with_path(x)
+    if not leaves:
+        return repr(x)
+    return ", ".join(
+        f"{jtu.keystr(path) or 'x'} {shape_text(leaf)}"
+        if hasattr(leaf, "shape")
+        else f"{jtu.keystr(path) or 'x'} {type(leaf).__name__}"
+        for path, leaf in leaves
+    )

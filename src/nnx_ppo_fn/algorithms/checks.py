@@ -1,0 +1,175 @@
+"""Finds what does not fit before anything compiles: environment, network, settings.
+
+Everything here reads shapes, never values, so it takes milliseconds and also works on
+traced arguments.
+"""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+from .._custom_types import PyTree
+from .._tree import shape_text, strong
+from ..envs import episode_flags, RLEnv
+from ..networks._errors import CompositionError
+from ..networks._routing import AnyModule
+from ..networks.types import PPONetworkOutput
+from ..testing import check_structure
+
+
+# Large enough to tell the batch axis from others, small enough to read in an error.
+_BATCH = 4
+
+
+class EnvironmentError(ValueError):
+    """An environment that breaks the protocol, or that a network cannot act in."""
+
+
+def check_training(env: RLEnv, network: AnyModule) -> None:
+    """Checks an environment, a network, and that they fit together.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `network`: the whole PPO network.
+
+    **Raises:**
+
+    `EnvironmentError`, `CompositionError` or `testing.LawViolation`, each naming the
+    place and what to change.
+    """
+    state = _abstract_reset(env)
+    observation = _batched(state.obs)
+    check_structure(network, observation)
+    decided = _abstract_decision(network, observation)
+    _check_output(decided)
+    stepped = _check_step(env, state, _unbatched(decided.actions))
+    _check_rewards(stepped.reward, decided.value_estimates)
+    _warn_if_tied(network)
+
+
+def _abstract_reset(env: RLEnv) -> Any:
+    if not isinstance(env, RLEnv):
+        raise EnvironmentError(
+            f"expected an environment with reset(key) and step(state, action), got "
+            f"{type(env).__name__}"
+        )
+    return jax.eval_shape(lambda key: strong(env.reset(key)), jax.random.key(0))
+
+
+def _abstract_decision(network: AnyModule, observation: PyTree) -> Any:
+    keys = jax.eval_shape(lambda key: jax.random.split(key, _BATCH), jax.random.key(0))
+
+    def decide(keys: Any, observation: Any) -> Any:
+        return network(network.initialize_state(keys), observation).output
+
+    return jax.eval_shape(decide, keys, observation)
+
+
+def _check_output(decided: Any) -> None:
+    if not isinstance(decided, PPONetworkOutput):
+        raise CompositionError(
+            "expected the network's output to be a PPONetworkOutput, got "
+            f"{type(decided).__name__}; end the network in a "
+            "PPOAdapter(action=..., value=...)"
+        )
+    for name in ("loglikelihoods", "value_estimates"):
+        for path, leaf in jtu.tree_leaves_with_path(getattr(decided, name)):
+            if leaf.shape != (_BATCH,) or leaf.dtype != jnp.float32:
+                raise CompositionError(
+                    f"expected {name}{jtu.keystr(path)} float32 [B], one number per "
+                    f"environment, got {leaf.dtype} {shape_text(leaf)}"
+                )
+
+
+def _check_step(env: RLEnv, state: Any, actions: PyTree) -> Any:
+    """Steps abstractly, and compares what comes out with what `reset` gave."""
+    try:
+        stepped = jax.eval_shape(lambda s, a: strong(env.step(s, a)), state, actions)
+    except Exception as error:
+        raise EnvironmentError(
+            f"{type(env).__name__}.step fails for the network's action "
+            f"{shape_text(actions)}: {_first_line(error)}"
+        ) from error
+    expected, actual = jtu.tree_structure(state), jtu.tree_structure(stepped)
+    if expected != actual:
+        raise EnvironmentError(
+            f"{type(env).__name__}.step returns another structure than reset, so it "
+            f"cannot be looped over: reset gives {_entries(state, stepped)}, step gives "
+            f"{_entries(stepped, state)}"
+        )
+    after = jtu.tree_leaves(stepped)
+    for (path, before), leaf in zip(
+        jtu.tree_leaves_with_path(state), after, strict=True
+    ):
+        if before.shape != leaf.shape or before.dtype != leaf.dtype:
+            raise EnvironmentError(
+                f"{type(env).__name__}.step returns state{jtu.keystr(path)} as "
+                f"{leaf.dtype} {shape_text(leaf)}, reset as {before.dtype} "
+                f"{shape_text(before)}; both must be the same"
+            )
+    done, _ = jax.eval_shape(episode_flags, stepped)
+    if done.shape != ():
+        raise EnvironmentError(
+            f"{type(env).__name__}: expected done to be one flag, got "
+            f"{shape_text(done)}"
+        )
+    return stepped
+
+
+def _check_rewards(rewards: PyTree, values: PyTree) -> None:
+    for path, leaf in jtu.tree_leaves_with_path(rewards):
+        if leaf.shape != ():
+            raise EnvironmentError(
+                f"expected reward{jtu.keystr(path)} to be one number, got "
+                f"{shape_text(leaf)}"
+            )
+    if jtu.tree_structure(rewards) != jtu.tree_structure(values):
+        raise CompositionError(
+            "expected one value per reward: the rewards are "
+            f"{jtu.tree_structure(rewards)}, the network's values are "
+            f"{jtu.tree_structure(values)}"
+        )
+
+
+def _warn_if_tied(network: AnyModule) -> None:
+    """One array in two places becomes two arrays, each trained by itself."""
+    places: dict[int, str] = {}
+    for path, leaf in jtu.tree_leaves_with_path(network):
+        if not eqx.is_inexact_array(leaf):
+            continue
+        place = jtu.keystr(path)
+        if id(leaf) in places:
+            warnings.warn(
+                f"network{places[id(leaf)]} and network{place} are one array; training "
+                "unties them and gives each its own values",
+                stacklevel=4,
+            )
+        places[id(leaf)] = place
+
+
+def _batched(tree: PyTree) -> PyTree:
+    return jtu.tree_map(
+        lambda leaf: jax.ShapeDtypeStruct((_BATCH, *leaf.shape), leaf.dtype), tree
+    )
+
+
+def _unbatched(tree: PyTree) -> PyTree:
+    return jtu.tree_map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree
+    )
+
+
+def _entries(tree: PyTree, other: PyTree) -> str:
+    """The leaves that only `tree` has, by path."""
+    mine = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(tree)}
+    theirs = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(other)}
+    return ", ".join(sorted(mine - theirs)) or f"nothing more ({type(tree).__name__})"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

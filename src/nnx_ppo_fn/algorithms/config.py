@@ -1,0 +1,229 @@
+"""The settings of a training run.
+
+Counts and switches are static; coefficients and the seed are leaves. `jax.jit` traces
+a Python number as a weak scalar, so a changed coefficient does not compile anew, and
+a sweep puts an array in its place and maps over it.
+"""
+
+import enum
+import math
+from typing import Any, final, Literal, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+Scalar: TypeAlias = int | float | Array
+"""A number, or an array of numbers to map over."""
+
+
+class LoggingLevel(enum.Flag):
+    """Which groups of metrics `ppo_step` computes; combine them with `|`."""
+
+    LOSSES = enum.auto()
+    CRITIC_EXTRA = enum.auto()
+    ACTOR_EXTRA = enum.auto()
+    ROLLOUT_STATS = enum.auto()
+    ROLLOUT_OBS = enum.auto()
+    ENV_METRICS = enum.auto()
+    NETWORK_METRICS = enum.auto()
+    GRAD_NORM = enum.auto()
+    WEIGHTS = enum.auto()
+    THROUGHPUT = enum.auto()
+    BASIC = LOSSES
+    # Whole observations are costly to summarise, so they are asked for by name.
+    ALL = (
+        LOSSES
+        | CRITIC_EXTRA
+        | ACTOR_EXTRA
+        | ROLLOUT_STATS
+        | ENV_METRICS
+        | NETWORK_METRICS
+        | GRAD_NORM
+        | WEIGHTS
+        | THROUGHPUT
+    )
+    NONE = 0
+
+
+@final
+class PPOConfig(eqx.Module):
+    """How PPO collects and learns.
+
+    - `n_envs`: environments that run side by side.
+    - `rollout_length`: steps of each environment per iteration.
+    - `total_steps`: environment steps of the whole training, over all environments.
+    - `gae_lambda`: generalised advantage estimation's lambda, 0 to 1.
+    - `discounting_factor`: reward discount per step, 0 to 1.
+    - `clip_range`: how far from 1 a likelihood ratio counts.
+    - `learning_rate`: of Adam, at the start.
+    - `learning_rate_final_fraction`: what is left of it after `total_steps`; it falls
+      linearly in environment steps.
+    - `adam_epsilon`: Adam's epsilon.
+    - `normalize_advantages`: whether each minibatch's advantages are standardised.
+    - `advantage_std_floor`: the least standard deviation to divide by. Without a floor
+      a perfect policy's advantages, all noise of the critic, are blown up to size 1.
+    - `combine_advantages`: whether the advantages of several rewards are summed.
+    - `n_epochs`, `n_minibatches`: passes over a rollout, and parts of each pass.
+    - `critic_loss_weight`: weight of half the squared error of the values.
+    - `gradient_clipping`: largest norm of a gradient, or `None`.
+    - `weight_decay`: decoupled decay of the trainable weights, or `None`.
+    - `truncation`: what a time limit means. `"bootstrap"` continues with the critic's
+      value of the final observation; `"mask"` leaves the step out; `"nnx_ppo"` gives
+      it advantage 0, as nnx-ppo does.
+    - `advantages_from`: whose values the advantages use: the `"replay"`'s, fresh in
+      every minibatch, or the `"rollout"`'s.
+    - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
+      with unchanged weights may show; training stops above it. `None` chooses
+      `1e-4`, or `1e-2` where the backend multiplies matrices in reduced precision.
+    - `logging_level`, `logging_percentiles`: which metrics are computed, and whether
+      distributions are summed up by percentiles rather than mean and deviation.
+    """
+
+    n_envs: int = eqx.field(static=True, default=256)
+    rollout_length: int = eqx.field(static=True, default=20)
+    total_steps: int = eqx.field(static=True, default=512_000)
+    gae_lambda: Scalar = 0.95
+    discounting_factor: Scalar = 0.99
+    clip_range: Scalar = 0.2
+    learning_rate: Scalar = 1e-4
+    learning_rate_final_fraction: Scalar = 1.0
+    adam_epsilon: Scalar = 1e-8
+    normalize_advantages: bool = eqx.field(static=True, default=True)
+    advantage_std_floor: Scalar = 1e-3
+    combine_advantages: bool = eqx.field(static=True, default=False)
+    n_epochs: int = eqx.field(static=True, default=4)
+    n_minibatches: int = eqx.field(static=True, default=4)
+    critic_loss_weight: Scalar = 1.0
+    gradient_clipping: Scalar | None = None
+    weight_decay: Scalar | None = None
+    truncation: Literal["bootstrap", "mask", "nnx_ppo"] = eqx.field(
+        static=True, default="bootstrap"
+    )
+    advantages_from: Literal["replay", "rollout"] = eqx.field(
+        static=True, default="replay"
+    )
+    replay_tolerance: Scalar | None = None
+    logging_level: LoggingLevel = eqx.field(static=True, default=LoggingLevel.LOSSES)
+    logging_percentiles: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        """Refuses settings that cannot train."""
+        for name in ("n_envs", "rollout_length", "n_epochs", "n_minibatches"):
+            _expect_count(name, getattr(self, name), least=1)
+        _expect_count("total_steps", self.total_steps, least=0)
+        if self.n_envs % self.n_minibatches:
+            below = self.n_envs - self.n_envs % self.n_minibatches
+            above = below + self.n_minibatches
+            nearest = f"{below} or {above}" if below else f"{above}"
+            raise ValueError(
+                f"n_envs={self.n_envs} cannot be divided into "
+                f"n_minibatches={self.n_minibatches} equal minibatches of whole "
+                f"environments; try n_envs={nearest}"
+            )
+        _expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
+        _expect_range("discounting_factor", self.discounting_factor, 0.0, 1.0)
+        for name in (
+            "clip_range",
+            "learning_rate",
+            "learning_rate_final_fraction",
+            "adam_epsilon",
+            "advantage_std_floor",
+            "critic_loss_weight",
+            "gradient_clipping",
+            "weight_decay",
+            "replay_tolerance",
+        ):
+            _expect_range(name, getattr(self, name), 0.0, math.inf)
+        _expect_choice("truncation", self.truncation, ("bootstrap", "mask", "nnx_ppo"))
+        _expect_choice("advantages_from", self.advantages_from, ("replay", "rollout"))
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps, over all environments, that one `ppo_step` takes."""
+        return self.n_envs * self.rollout_length
+
+
+@final
+class EvalConfig(eqx.Module):
+    """When and how long to evaluate.
+
+    - `enabled`: whether to evaluate at all.
+    - `every_steps`: environment steps between evaluations.
+    - `n_envs`: episodes per evaluation.
+    - `max_episode_length`: steps after which an episode is left.
+    - `deterministic`: whether the network runs in inference mode.
+    """
+
+    enabled: bool = eqx.field(static=True, default=True)
+    every_steps: int = eqx.field(static=True, default=50_000)
+    n_envs: int = eqx.field(static=True, default=64)
+    max_episode_length: int = eqx.field(static=True, default=1000)
+    deterministic: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        """Refuses settings that evaluate nothing."""
+        for name in ("every_steps", "n_envs", "max_episode_length"):
+            _expect_count(f"eval.{name}", getattr(self, name), least=1)
+
+
+@final
+class TrainConfig(eqx.Module):
+    """A whole training run.
+
+    - `ppo`, `eval`: how to learn, and how to evaluate.
+    - `seed`: of everything random, unless `train_ppo` is given a key.
+    - `checkpoint_every_steps`: environment steps between calls of `checkpoint_fn`.
+    - `iterations_per_call`: the most iterations that run in one compiled call before
+      the host sees their metrics.
+    """
+
+    ppo: PPOConfig = eqx.field(default_factory=PPOConfig)
+    eval: EvalConfig = eqx.field(default_factory=EvalConfig)
+    seed: Scalar = 17
+    checkpoint_every_steps: int = eqx.field(static=True, default=500_000)
+    iterations_per_call: int = eqx.field(static=True, default=16)
+
+    def __check_init__(self):
+        """Refuses intervals of nothing."""
+        _expect_count("checkpoint_every_steps", self.checkpoint_every_steps, least=1)
+        _expect_count("iterations_per_call", self.iterations_per_call, least=1)
+
+
+def _expect_count(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _expect_range(name: str, value: Any, least: float, most: float) -> None:
+    """Checks Python numbers; an array in a sweep may be a tracer without values."""
+    if isinstance(value, (int, float)) and not least <= value <= most:
+        bounds = f"at least {least}" if most == math.inf else f"in [{least}, {most}]"
+        raise ValueError(f"{name} must be {bounds}, got {value}")
+
+
+def _expect_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def default_replay_tolerance() -> float:
+    """The tolerance of the watch on the law where the configuration leaves it open.
+
+    In full `float32` an intact replay stays below `1e-5`; reduced-precision matrix
+    products (TF32, bfloat16) differ between batch shapes by up to `1e-3`.
+    """
+    precision: object = getattr(jax.config, "jax_default_matmul_precision", None)
+    exact = precision in ("float32", "highest", "F32_F32_F32")
+    if exact or jax.default_backend() == "cpu":
+        return 1e-4
+    return 1e-2
+
+
+def as_array(number: Scalar) -> Array:
+    """A coefficient as a `float32` array, whatever it came as."""
+    return jnp.asarray(number, jnp.float32)

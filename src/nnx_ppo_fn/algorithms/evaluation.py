@@ -1,0 +1,129 @@
+"""Plays whole episodes and says how they went."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Key
+
+from .._custom_types import PyTree
+from .._keys import derive
+from .._tree import select, strong
+from ..envs import episode_flags, RLEnv
+from ..networks._routing import AnyModule
+from .compiled import compiled
+from .metrics import summarize
+from .rollout import total_reward
+from .types import StaticHalf
+
+
+def evaluate(
+    env: RLEnv,
+    network: AnyModule,
+    *,
+    key: Key[Array, ""],
+    n_envs: int,
+    max_episode_length: int,
+    deterministic: bool = True,
+    percentiles: tuple[int, ...] | None = None,
+) -> dict[str, Array]:
+    """Runs one episode in each of `n_envs` fresh environments.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `network`: the policy, with a fresh carry for each episode.
+    - `key`: of the starts and of the network's noise.
+    - `n_envs`: episodes.
+    - `max_episode_length`: steps after which an episode is left.
+    - `deterministic`: whether the network runs in inference mode, without noise and
+      with its likeliest actions.
+    - `percentiles`: also summed up, such as `(0, 50, 100)`.
+
+    **Returns:**
+
+    `eval/episode_reward/mean` and `/std` over episodes (and per kind of reward, if
+    there are several), `eval/lifespan/mean` and `/std` in steps, and
+    `eval/truncated`, the fraction of episodes that a time limit ended.
+    """
+    for name, count in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    if deterministic:
+        network = eqx.nn.inference_mode(network)
+    run = compiled(_evaluate, static=(0, 2, 4, 5, 6))
+    return run(
+        env,
+        eqx.filter(network, eqx.is_array),
+        StaticHalf(network),
+        key,
+        n_envs,
+        max_episode_length,
+        percentiles,
+    )
+
+
+def _evaluate(
+    env: RLEnv,
+    arrays: PyTree,
+    static: StaticHalf,
+    key: Key[Array, ""],
+    n_envs: int,
+    max_episode_length: int,
+    percentiles: tuple[int, ...] | None,
+) -> dict[str, Array]:
+    network: AnyModule = eqx.combine(arrays, static.tree)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(n_envs))
+    env_state = strong(jax.vmap(env.reset)(derive(keys, "environment")))
+    zeros = jnp.zeros(n_envs, jnp.float32)
+    start: dict[str, Any] = {
+        "step": jnp.int32(0),
+        "env_state": env_state,
+        "carry": network.initialize_state(derive(keys, "network")),
+        "alive": jnp.ones(n_envs, jnp.bool_),
+        "truncated": jnp.zeros(n_envs, jnp.bool_),
+        "lifespan": jnp.zeros(n_envs, jnp.int32),
+        "reward": jtu.tree_map(lambda _: zeros, env_state.reward),
+    }
+
+    def unfinished(now: dict[str, Any]) -> Array:
+        return (now["step"] < max_episode_length) & jnp.any(now["alive"])
+
+    def step(now: dict[str, Any]) -> dict[str, Any]:
+        alive = now["alive"]
+        decided = network(now["carry"], now["env_state"].obs)
+        stepped = strong(jax.vmap(env.step)(now["env_state"], decided.output.actions))
+        done, truncated = episode_flags(stepped)
+        return {
+            "step": now["step"] + 1,
+            "env_state": select(alive, stepped, now["env_state"]),
+            "carry": decided.next_state,
+            "alive": alive & ~done,
+            "truncated": now["truncated"] | (alive & truncated),
+            "lifespan": now["lifespan"] + alive.astype(jnp.int32),
+            "reward": jtu.tree_map(
+                lambda sum_, reward: (
+                    sum_ + jnp.where(alive, reward.astype(jnp.float32), 0)
+                ),
+                now["reward"],
+                stepped.reward,
+            ),
+        }
+
+    end = jax.lax.while_loop(unfinished, step, start)
+    metrics: dict[str, Array] = {
+        "eval/truncated": jnp.mean(end["truncated"], dtype=jnp.float32)
+    }
+    totals = {
+        "eval/episode_reward": total_reward(end["reward"]),
+        "eval/lifespan": end["lifespan"],
+    }
+    if isinstance(end["reward"], dict):
+        totals |= {f"eval/episode_reward/{k}": v for k, v in end["reward"].items()}
+    for name, value in totals.items():
+        summarize(metrics, name, value)
+        if percentiles:
+            summarize(metrics, name, value, percentiles)
+    return metrics

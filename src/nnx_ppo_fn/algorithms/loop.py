@@ -1,0 +1,285 @@
+"""The host's side of training: compiled chunks, evaluations, callbacks, errors."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Int, Key
+
+from .._custom_types import PyTree
+from .._keys import derive
+from ..envs import RLEnv
+from ..networks._routing import AnyModule
+from .compiled import compiled
+from .config import TrainConfig
+from .evaluation import evaluate
+from .step import ppo_step, replay_tolerance
+from .types import Status, TrainingState
+
+
+LogFunction = Callable[[dict[str, float], int], None]
+CheckpointFunction = Callable[[TrainingState, int], None]
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves.
+
+    - `training_state`: after the last iteration; give it to `train_ppo` as
+      `initial_state` to go on.
+    - `network`: the trained network.
+    - `final_metrics`: of the last iteration, with the last evaluation's.
+    - `eval_history`: `{"step": ..., "eval/...": ...}` of every evaluation.
+    - `total_steps`: environment steps of the training state, over all environments.
+    - `total_iterations`: iterations of this call.
+    - `compile_seconds`, `train_seconds`: wall time of compiling the training program,
+      and of running it; evaluations are in neither.
+    """
+
+    training_state: TrainingState
+    network: AnyModule
+    final_metrics: dict[str, float]
+    eval_history: list[dict[str, float]]
+    total_steps: int
+    total_iterations: int
+    compile_seconds: float
+    train_seconds: float
+
+
+class TrainingFault(RuntimeError):
+    """Training stopped by itself. `result` holds the last good state."""
+
+    def __init__(self, message: str, result: TrainResult):
+        super().__init__(message)
+        self.result = result
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C during training. `result` holds what there is."""
+
+    def __init__(self, result: TrainResult):
+        super().__init__("training was interrupted; .result holds what there is")
+        self.result = result
+
+
+def run_iterations(
+    env: RLEnv,
+    training_state: TrainingState,
+    config: TrainConfig,
+    count: Int[Array, ""],
+) -> tuple[TrainingState, dict[str, Array], Int[Array, ""]]:
+    """Up to `config.iterations_per_call` iterations, without returning to the host.
+
+    **Arguments:**
+
+    - `env`, `training_state`, `config`: as for `ppo_step`.
+    - `count`: how many iterations; traced, so that a remainder compiles nothing.
+
+    **Returns:**
+
+    `(training_state, metrics, done)`: metrics with one row per iteration, of which the
+    first `done` are filled. A fault ends the loop early.
+    """
+    shapes = jax.eval_shape(lambda s: ppo_step(env, s, config)[1], training_state)
+    empty = jtu.tree_map(
+        lambda leaf: jnp.zeros((config.iterations_per_call, *leaf.shape), leaf.dtype),
+        shapes,
+    )
+
+    def goes_on(now: tuple[TrainingState, PyTree, Array]) -> Array:
+        state, _, done = now
+        return (done < count) & (state.status == Status.HEALTHY)
+
+    def iterate(
+        now: tuple[TrainingState, PyTree, Array],
+    ) -> tuple[TrainingState, PyTree, Array]:
+        state, rows, done = now
+        state, metrics = ppo_step(env, state, config)
+        rows = jtu.tree_map(lambda all_, row: all_.at[done].set(row), rows, metrics)
+        return state, rows, done + 1
+
+    return jax.lax.while_loop(goes_on, iterate, (training_state, empty, jnp.int32(0)))
+
+
+@final
+class Trainer:
+    """Runs a training state to its step budget and tells the callbacks about it."""
+
+    def __init__(
+        self,
+        env: RLEnv,
+        eval_env: RLEnv,
+        training_state: TrainingState,
+        config: TrainConfig,
+        *,
+        evaluation_key: Key[Array, ""],
+        log_fn: LogFunction | None,
+        checkpoint_fn: CheckpointFunction | None,
+    ):
+        """Arguments are those of `train_ppo`, all of them decided."""
+        self.env = env
+        self.eval_env = eval_env
+        self.state = training_state
+        self.config = config
+        self.evaluation_key = evaluation_key
+        self.log_fn = log_fn
+        self.checkpoint_fn = checkpoint_fn
+        self.steps = int(training_state.env_steps)
+        self.iterations = 0
+        self.metrics: dict[str, float] = {}
+        self.eval_history: list[dict[str, float]] = []
+        self.compile_seconds = 0.0
+        self.train_seconds = 0.0
+        self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
+
+    def run(self) -> TrainResult:
+        """Trains until the budget is used, a fault, or Ctrl-C."""
+        try:
+            self._compile()
+            self._evaluate_and_log()
+            while self.steps < self.config.ppo.total_steps:
+                self._run_chunk(self._iterations_to_next_event())
+        except KeyboardInterrupt:
+            raise TrainingInterrupted(self.result()) from None
+        return self.result()
+
+    def result(self) -> TrainResult:
+        """What there is now."""
+        return TrainResult(
+            training_state=self.state,
+            network=self.state.network,
+            final_metrics=self.metrics,
+            eval_history=self.eval_history,
+            total_steps=self.steps,
+            total_iterations=self.iterations,
+            compile_seconds=self.compile_seconds,
+            train_seconds=self.train_seconds,
+        )
+
+    def _compile(self) -> None:
+        """Compiles by a call of no iterations, so that the first chunk is timed right."""
+        if self.steps >= self.config.ppo.total_steps:
+            return
+        start = time.perf_counter()
+        self._advance(0)
+        self.compile_seconds = time.perf_counter() - start
+
+    def _run_chunk(self, count: int) -> None:
+        start = time.perf_counter()
+        before = self.steps
+        rows, done = self._advance(count)
+        elapsed = time.perf_counter() - start
+        self.train_seconds += elapsed
+        per_iteration = self.config.ppo.steps_per_iteration
+        for index in range(done):
+            failed = index == done - 1 and int(self.state.status) != Status.HEALTHY
+            if failed:
+                self.metrics = {name: float(row[index]) for name, row in rows.items()}
+                raise TrainingFault(self._explanation(), self.result())
+            self.iterations += 1
+            self.steps += per_iteration
+            self.metrics = {name: float(row[index]) for name, row in rows.items()}
+            self.metrics["total_steps"] = self.steps
+            self.metrics["throughput/train_sps"] = done * per_iteration / elapsed
+            if index == done - 1 and self._due(self.config.eval.every_steps, before):
+                self._evaluate()
+            self._log()
+        if self.checkpoint_fn is not None and self._due(
+            self.config.checkpoint_every_steps, before
+        ):
+            self.checkpoint_fn(self.state, self.steps)
+
+    def _advance(self, count: int) -> tuple[dict[str, Any], int]:
+        """Runs `count` iterations; an interrupt waits until their state is here."""
+        state, rows, done = self._chunk(
+            self.env, self.state, self.config, jnp.int32(count)
+        )
+        self.state = state
+        rows, done = jax.device_get((rows, done))
+        return rows, int(done)
+
+    def _iterations_to_next_event(self) -> int:
+        """How far the next chunk may go before the host has something to do."""
+        per_iteration = self.config.ppo.steps_per_iteration
+        budget = self.config.ppo.total_steps
+        targets = [budget]
+        if self.config.eval.enabled:
+            targets.append(_next_multiple(self.steps, self.config.eval.every_steps))
+        if self.checkpoint_fn is not None:
+            every = self.config.checkpoint_every_steps
+            targets.append(_next_multiple(self.steps, every))
+        missing = min(target - self.steps for target in targets)
+        return min(-(-missing // per_iteration), self.config.iterations_per_call)
+
+    def _due(self, every_steps: int, before: int) -> bool:
+        """Whether a multiple of `every_steps` was passed, or the end was reached."""
+        passed = self.steps // every_steps > before // every_steps
+        return passed or self.steps >= self.config.ppo.total_steps
+
+    def _evaluate_and_log(self) -> None:
+        if self.config.eval.enabled:
+            self._evaluate()
+            self._log()
+
+    def _evaluate(self) -> None:
+        """Evaluates on keys of its own, so that training does not notice."""
+        settings = self.config.eval
+        if not settings.enabled:
+            return
+        metrics = evaluate(
+            self.eval_env,
+            self.state.network,
+            key=derive(self.evaluation_key, f"after {self.steps} steps"),
+            n_envs=settings.n_envs,
+            max_episode_length=settings.max_episode_length,
+            deterministic=settings.deterministic,
+        )
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self.eval_history.append({"step": self.steps, **numbers})
+        self.metrics = {**self.metrics, **numbers}
+
+    def _log(self) -> None:
+        if self.log_fn is not None:
+            self.log_fn(dict(self.metrics), self.steps)
+
+    def _explanation(self) -> str:
+        """What a fault means, and what to do about it."""
+        environment = int(self.state.fault_environment)
+        ratio = self.metrics["replay/log_ratio_max"]
+        tolerance = float(replay_tolerance(self.config.ppo))
+        reasons = {
+            Status.REWARD_NOT_FINITE: (
+                f"the reward of environment {environment} is not finite. Look at the "
+                "terms of the reward, above all at divisions and logarithms"
+            ),
+            Status.OBSERVATION_NOT_FINITE: (
+                f"the observation of environment {environment} is not finite. Look at "
+                "the simulator's step size and at divisions in the observation"
+            ),
+            Status.REPLAY_MISMATCH: (
+                "the replay with unchanged weights does not reproduce the rollout: a "
+                f"log-likelihood is off by {ratio:.3g}, more than {tolerance:.3g}. Some "
+                "module looks at more than its own environment, or draws noise that "
+                "its carry does not determine. nnx_ppo_fn.testing.check_module finds "
+                "which"
+            ),
+            Status.UPDATE_NOT_FINITE: (
+                "an update made a parameter or a statistic that is not finite. Lower "
+                "the learning rate, set gradient_clipping, or normalise observations "
+                "and rewards"
+            ),
+        }
+        return (
+            f"training stopped after {self.steps} environment steps: "
+            f"{reasons[Status(int(self.state.status))]}. The last good state is in "
+            "this error's .result.training_state"
+        )
+
+
+def _next_multiple(steps: int, every: int) -> int:
+    return (steps // every + 1) * every

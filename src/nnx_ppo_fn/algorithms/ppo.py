@@ -1,0 +1,106 @@
+"""Training from beginning to end."""
+
+import dataclasses
+from typing import Any
+
+import jax
+from jaxtyping import Array, Key
+
+from .._keys import derive
+from ..envs import RLEnv
+from ..networks._routing import AnyModule
+from .advantages import gae as gae, successor_values as successor_values
+from .config import TrainConfig
+from .loop import CheckpointFunction, LogFunction, Trainer, TrainResult
+from .loss import ppo_loss as ppo_loss
+from .step import new_training_state as new_training_state, ppo_step as ppo_step
+from .types import own, StaticHalf, TrainingState
+
+
+def train_ppo(
+    env: RLEnv,
+    network: AnyModule,
+    config: TrainConfig | None = None,
+    *,
+    key: Key[Array, ""] | None = None,
+    total_steps: int | None = None,
+    seed: int | None = None,
+    eval_env: RLEnv | None = None,
+    log_fn: LogFunction | None = None,
+    checkpoint_fn: CheckpointFunction | None = None,
+    initial_state: TrainingState | None = None,
+) -> TrainResult:
+    """Trains a network with PPO.
+
+    **Arguments:**
+
+    - `env`: the environment to train in.
+    - `network`: a network that ends in a `PPOAdapter`.
+    - `config`: the settings; `TrainConfig()` by default.
+    - `key`: of all randomness; wins over the seed.
+    - `total_steps`, `seed`: replace those of `config`.
+    - `eval_env`: to evaluate in; `env` by default.
+    - `log_fn`: called with `(metrics, step)` after every iteration, and once before
+      the first with the first evaluation's.
+    - `checkpoint_fn`: called with `(training_state, step)` every
+      `config.checkpoint_every_steps` and at the end. The state is valid during the
+      call: the next iteration reuses its memory.
+    - `initial_state`: go on from here, with its network, rather than afresh.
+
+    **Returns:**
+
+    A `TrainResult`.
+
+    **Raises:**
+
+    `ValueError` (with `CompositionError` and `EnvironmentError`) or `LawViolation`
+    before anything compiles; `TrainingFault` where numbers go wrong;
+    `TrainingInterrupted`, a `KeyboardInterrupt`, on Ctrl-C. The last two hold the
+    result so far.
+
+    **Example:**
+
+    ```python
+    env = nnx_ppo_fn.envs.make("cartpole")
+    network = nnx_ppo_fn.make_mlp_actor_critic(
+        4, 2, [64, 64], [64, 64], key=jax.random.key(0), discrete=True
+    )
+    result = nnx_ppo_fn.train_ppo(env, network, total_steps=100_000)
+    ```
+    """
+    config = _overridden(TrainConfig() if config is None else config, total_steps, seed)
+    root = jax.random.key(config.seed) if key is None else key
+    training_key, evaluation_key = derive(root, "training"), derive(root, "evaluation")
+    if initial_state is None:
+        state = new_training_state(env, network, config, key=training_key)
+    else:
+        _expect_same_network(network, initial_state)
+        state = own(initial_state)
+    return Trainer(
+        env,
+        env if eval_env is None else eval_env,
+        state,
+        config,
+        evaluation_key=evaluation_key,
+        log_fn=log_fn,
+        checkpoint_fn=checkpoint_fn,
+    ).run()
+
+
+def _overridden(
+    config: TrainConfig, total_steps: int | None, seed: int | None
+) -> TrainConfig:
+    if total_steps is not None:
+        ppo = dataclasses.replace(config.ppo, total_steps=total_steps)
+        config = dataclasses.replace(config, ppo=ppo)
+    return config if seed is None else dataclasses.replace(config, seed=seed)
+
+
+def _expect_same_network(network: Any, initial_state: TrainingState) -> None:
+    """Going on with another network than the state's would surprise."""
+    same = StaticHalf(own(network)) == initial_state.static
+    if not same:
+        raise ValueError(
+            "initial_state was made with a network of another structure than the one "
+            "given; pass initial_state.network as the network to go on with it"
+        )

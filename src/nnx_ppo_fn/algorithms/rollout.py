@@ -1,0 +1,217 @@
+"""Drives the environments with the network and records what a replay needs."""
+
+import functools as ft
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Bool, Float
+
+from .._custom_types import Keys, PyTree
+from .._keys import advance_keys, derive
+from .._tree import select, strong
+from ..envs import episode_flags, RLEnv
+from ..networks._routing import AnyModule
+from ..networks.unroll import reset_where
+from .types import Rollout, RolloutState, Transition
+
+
+def initial_rollout_state(env: RLEnv, network: AnyModule, keys: Keys) -> RolloutState:
+    """Fresh environments with fresh carries.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `network`: whose carry is initialised.
+    - `keys`: one key per environment, `[B]`. Environment `i`'s start, resets and carry
+      come from key `i` alone.
+    """
+    batch = len(keys)
+    chain, starts = advance_keys(derive(keys, "environment"))
+    return RolloutState(
+        env_state=strong(jax.vmap(env.reset)(starts)),
+        carry=network.initialize_state(derive(keys, "network")),
+        is_first=jnp.ones(batch, jnp.bool_),
+        keys=chain,
+        episode_return=jnp.zeros(batch, jnp.float32),
+        episode_length=jnp.zeros(batch, jnp.int32),
+    )
+
+
+def unroll_env(
+    env: RLEnv, network: AnyModule, rollout_state: RolloutState, length: int
+) -> tuple[RolloutState, Rollout]:
+    """Takes `length` steps in every environment.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `network`: decides; its output must be a `PPONetworkOutput`.
+    - `rollout_state`: where the environments stand, leaves `[B, ...]`.
+    - `length`: steps per environment, `T`.
+
+    **Returns:**
+
+    `(rollout_state, rollout)`. An episode that ends starts anew on the spot from a
+    fresh `env.reset`; the network's carry is reset before its next step.
+    """
+    observations = _SameArrays()
+
+    def step(
+        state: RolloutState, _: None
+    ) -> tuple[RolloutState, tuple[Bool[Array, " B"], Transition]]:
+        carry = reset_where(network, state.is_first, state.carry)
+        observation = state.env_state.obs
+        decided = network(carry, observation)
+        stepped = strong(jax.vmap(env.step)(state.env_state, decided.output.actions))
+        done, truncated = episode_flags(stepped)
+        bootstrap_value = _when_any(
+            truncated,
+            lambda: critic_value(network, decided.next_state, stepped.obs),
+        )
+        keys, env_state = _restart(env, done, state.keys, stepped)
+        episode_return = state.episode_return + total_reward(stepped.reward)
+        episode_length = state.episode_length + 1
+        transition = Transition(
+            obs=observation,
+            network_output=decided.output,
+            rewards=stepped.reward,
+            done=done,
+            truncated=truncated,
+            bootstrap_value=bootstrap_value,
+            metrics={
+                "env": dict(stepped.metrics),
+                "net": decided.metrics,
+                "episode": {"return": episode_return, "length": episode_length},
+            },
+            rollout_extras=observations.remove(decided.rollout_extras, observation),
+        )
+        next_state = RolloutState(
+            env_state=env_state,
+            carry=decided.next_state,
+            is_first=done,
+            keys=keys,
+            episode_return=jnp.where(done, 0, episode_return),
+            episode_length=jnp.where(done, 0, episode_length),
+        )
+        return next_state, (state.is_first, transition)
+
+    final_state, (is_first, transitions) = jax.lax.scan(
+        step, rollout_state, length=length
+    )
+    transitions = eqx.tree_at(
+        lambda t: (t.rollout_extras, t.bootstrap_value),
+        transitions,
+        (
+            observations.restore(transitions.rollout_extras, transitions.obs),
+            _with_last(
+                transitions.bootstrap_value,
+                transitions.done,
+                critic_value(network, final_state.carry, final_state.env_state.obs),
+            ),
+        ),
+        is_leaf=lambda node: node is None,
+    )
+    rollout = Rollout(
+        initial_carry=rollout_state.carry,
+        is_first=is_first,
+        transitions=transitions,
+        last_observation=final_state.env_state.obs,
+    )
+    return final_state, rollout
+
+
+def critic_value(network: AnyModule, carry: PyTree, observation: PyTree) -> PyTree:
+    """The critic's value of an observation, in inference mode.
+
+    **Arguments:**
+
+    - `network`: the whole PPO network.
+    - `carry`: the carry before the step, `[B, ...]`; nothing of it is advanced.
+    - `observation`: leaves `[B, ...]`.
+
+    **Returns:**
+
+    `value_estimates`, leaves `[B]`.
+    """
+    silent = eqx.nn.inference_mode(network)
+    return silent(carry, observation).output.value_estimates
+
+
+def total_reward(reward: PyTree) -> Float[Array, " B"]:
+    """The sum of all rewards of a step, `[B]`."""
+    parts = [leaf.astype(jnp.float32) for leaf in jtu.tree_leaves(reward)]
+    return ft.reduce(jnp.add, parts)
+
+
+def _when_any(flags: Bool[Array, " B"], compute: Callable[[], PyTree]) -> PyTree:
+    """`compute()` where a flag is set and 0 elsewhere; free when none is set."""
+    shapes = jax.eval_shape(compute)
+    zeros = jtu.tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.lax.cond(
+        jnp.any(flags), lambda: select(flags, compute(), zeros), lambda: zeros
+    )
+
+
+def _restart(
+    env: RLEnv, done: Bool[Array, " B"], keys: Keys, env_state: PyTree
+) -> tuple[Keys, PyTree]:
+    """Fresh starts where an episode ended; nothing is paid while none does."""
+
+    def restart() -> tuple[Keys, PyTree]:
+        chain, starts = advance_keys(keys)
+        fresh = strong(jax.vmap(env.reset)(starts))
+        return select(done, (chain, fresh), (keys, env_state))
+
+    return jax.lax.cond(jnp.any(done), restart, lambda: (keys, env_state))
+
+
+def _with_last(bootstrap: PyTree, done: Bool[Array, "T B"], last: PyTree) -> PyTree:
+    """Puts the value of what follows the rollout into its last row."""
+
+    def put(values: Float[Array, "T B"], value: Float[Array, " B"]) -> Array:
+        return values.at[-1].set(jnp.where(done[-1], values[-1], value))
+
+    return jtu.tree_map(put, bootstrap, last)
+
+
+class _SameArrays:
+    """Spares a scan the stacking of arrays that it stacks already.
+
+    A normaliser at the network's input returns the very observation as its extras.
+    Traced values have an identity, so the second copy is found, left out of what the
+    scan stacks, and put back afterwards.
+    """
+
+    def __init__(self):
+        self._sources: list[int | None] = []
+
+    def remove(self, extras: PyTree, observation: PyTree) -> PyTree:
+        """`extras` without the arrays that are leaves of `observation`."""
+        sources = {id(x): i for i, x in enumerate(jtu.tree_leaves(observation))}
+        leaves, structure = jtu.tree_flatten(extras)
+        self._sources = [sources.get(id(leaf)) for leaf in leaves]
+        kept = [
+            leaf if source is None else None
+            for leaf, source in zip(leaves, self._sources, strict=True)
+        ]
+        return _Flat(kept, structure)
+
+    def restore(self, kept: "_Flat", observations: PyTree) -> PyTree:
+        """The extras of all steps, from what was stacked of them."""
+        available = jtu.tree_leaves(observations)
+        leaves: list[Any] = [
+            leaf if source is None else available[source]
+            for leaf, source in zip(kept.leaves, self._sources, strict=True)
+        ]
+        return jtu.tree_unflatten(kept.structure, leaves)
+
+
+class _Flat(eqx.Module):
+    """Leaves, some of them left out, with the structure of the whole."""
+
+    leaves: list[Any]
+    structure: Any = eqx.field(static=True)

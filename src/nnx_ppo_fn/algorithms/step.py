@@ -1,0 +1,233 @@
+"""One iteration of PPO as a pure function of the training state."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from .._counter import Counter
+from .._custom_types import PyTree
+from .._keys import advance_keys, derive
+from .._tree import strong
+from ..envs import RLEnv
+from ..networks._routing import AnyModule
+from .checks import check_training
+from .config import default_replay_tolerance, PPOConfig, TrainConfig
+from .metrics import iteration_metrics
+from .rollout import initial_rollout_state, unroll_env
+from .types import own, Rollout, split_network, Status, TrainingState
+from .update import all_finite, learning_rate_at, make_optimizer, update
+
+
+def new_training_state(
+    env: RLEnv, network: AnyModule, config: TrainConfig, *, key: Key[Array, ""]
+) -> TrainingState:
+    """Everything that training starts from.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `network`: a network that ends in a `PPOAdapter`. Its arrays are copied.
+    - `config`: how many environments, and which optimiser.
+    - `key`: of all the randomness in training. It may be traced: this function works
+      under `jax.vmap` over keys, which gives the states of many seeds.
+
+    **Returns:**
+
+    The state before the first `ppo_step`.
+
+    **Raises:**
+
+    `EnvironmentError`, `CompositionError` or `LawViolation` where the environment or
+    the network breaks its contract.
+    """
+    network = own(network)
+    check_training(env, network)
+    parameters, constants, static = split_network(network)
+    environment_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+        derive(key, "environments"), jnp.arange(config.ppo.n_envs)
+    )
+    optimizer = make_optimizer(config.ppo, config.ppo.learning_rate)
+    state = strong(
+        TrainingState(
+            parameters=parameters,
+            constants=constants,
+            static=static,
+            optimizer_state=optimizer.init(parameters),
+            rollout_state=initial_rollout_state(env, network, environment_keys),
+            key=derive(key, "iterations"),
+            env_steps=Counter.zero(),
+            status=jnp.array(Status.HEALTHY, jnp.int32),
+            fault_environment=jnp.array(-1, jnp.int32),
+        )
+    )
+    # A buffer that stands in two places, such as one zero for h and c, can't be donated.
+    return own(state)
+
+
+def ppo_step(
+    env: RLEnv, training_state: TrainingState, config: TrainConfig
+) -> tuple[TrainingState, dict[str, Array]]:
+    """A rollout, the updates that learn from it, and the statistics.
+
+    Pure, and of the same shapes out as in:
+
+    ```python
+    jax.jit(ppo_step, static_argnums=0, donate_argnums=1)(env, state, config)
+    jax.lax.scan(lambda s, _: ppo_step(env, s, config), state, None, length=10)
+    jax.vmap(ppo_step, in_axes=(None, 0, None))(env, states, config)
+    ```
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `training_state`: where training stands.
+    - `config`: the settings. Coefficients may be arrays.
+
+    **Returns:**
+
+    `(training_state, metrics)`, the metrics scalars under flat names. If something
+    went wrong the state is the one before, with `status` set; a state whose status is
+    set already is passed through.
+    """
+    settings = config.ppo
+    _check_batch(training_state, settings)
+    network = training_state.network
+    next_key, iteration_key = advance_keys(training_state.key[None])
+    rollout_state, rollout = unroll_env(
+        env, network, training_state.rollout_state, settings.rollout_length
+    )
+    parameters, optimizer_state, update_metrics = update(
+        training_state.parameters,
+        eqx.combine(training_state.constants, training_state.static.tree),
+        training_state.optimizer_state,
+        rollout,
+        settings,
+        learning_rate=learning_rate_at(settings, training_state.env_steps.as_float()),
+        key=iteration_key[0],
+    )
+    updated = eqx.combine(
+        parameters, training_state.constants, training_state.static.tree
+    ).update_statistics(_counted_extras(rollout, settings))
+    _, constants, static = split_network(updated)
+    status, environment = _diagnose(
+        rollout,
+        update_metrics["replay/log_ratio"][0],
+        (parameters, constants),
+        settings,
+    )
+    status = jnp.where(training_state.status == 0, status, training_state.status)
+    metrics = iteration_metrics(update_metrics, rollout, parameters, settings)
+    next_state = TrainingState(
+        parameters=parameters,
+        constants=constants,
+        static=static,
+        optimizer_state=optimizer_state,
+        rollout_state=rollout_state,
+        key=next_key[0],
+        env_steps=training_state.env_steps.add(settings.steps_per_iteration),
+        status=status,
+        fault_environment=jnp.array(-1, jnp.int32),
+    )
+    good = jtu.tree_map(
+        lambda new, old: jnp.where(status == 0, new, old), next_state, training_state
+    )
+    return (
+        eqx.tree_at(
+            lambda state: (state.status, state.fault_environment),
+            good,
+            (
+                status,
+                jnp.where(
+                    (status != 0) & (training_state.status == 0),
+                    environment,
+                    training_state.fault_environment,
+                ),
+            ),
+        ),
+        metrics,
+    )
+
+
+def replay_tolerance(config: PPOConfig) -> Any:
+    """The largest error of a replay that training accepts."""
+    if config.replay_tolerance is None:
+        return default_replay_tolerance()
+    return config.replay_tolerance
+
+
+def _check_batch(training_state: TrainingState, config: PPOConfig) -> None:
+    batch = len(training_state.rollout_state.is_first)
+    if batch != config.n_envs:
+        raise ValueError(
+            f"the training state holds {batch} environments, the configuration says "
+            f"n_envs={config.n_envs}"
+        )
+
+
+def _counted_extras(rollout: Rollout, config: PPOConfig) -> PyTree:
+    """Extras for the statistics, NaN in the steps that truncation masks."""
+    extras = rollout.transitions.rollout_extras
+    if config.truncation != "mask":
+        return extras
+
+    def exclude(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            leaf = leaf.astype(jnp.float32)
+        truncated = rollout.transitions.truncated
+        steps = truncated.reshape(truncated.shape + (1,) * (leaf.ndim - 2))
+        return jnp.where(steps, jnp.nan, leaf)
+
+    return jtu.tree_map(exclude, extras)
+
+
+def _diagnose(
+    rollout: Rollout,
+    log_ratio: Float[Array, ""],
+    updated: PyTree,
+    config: PPOConfig,
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """What went wrong, if anything: `(status, environment)`.
+
+    Causes come before their consequences: a reward that is not finite makes a loss
+    that is not, and an observation that is not a number makes a replay that is not.
+    """
+    transitions = rollout.transitions
+    bad_reward = _environments(transitions.rewards, jnp.isfinite)
+    nan_observation = _environments(transitions.obs, lambda x: ~jnp.isnan(x))
+    infinite_observation = _environments(transitions.obs, jnp.isfinite)
+    broken_update = ~all_finite(updated)
+    mismatch = ~(log_ratio <= replay_tolerance(config))
+    faults = [
+        (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), bad_reward),
+        (Status.OBSERVATION_NOT_FINITE, jnp.any(nan_observation), nan_observation),
+        (
+            Status.OBSERVATION_NOT_FINITE,
+            (broken_update | jnp.isnan(log_ratio)) & jnp.any(infinite_observation),
+            infinite_observation,
+        ),
+        (Status.REPLAY_MISMATCH, mismatch, None),
+        (Status.UPDATE_NOT_FINITE, broken_update, None),
+    ]
+    status, environment = jnp.int32(Status.HEALTHY), jnp.int32(-1)
+    for code, found, environments in reversed(faults):
+        first = -1 if environments is None else jnp.argmax(environments)
+        status = jnp.where(found, jnp.int32(code), status)
+        environment = jnp.where(found, jnp.asarray(first, jnp.int32), environment)
+    return status, environment
+
+
+def _environments(tree: PyTree, good: Any) -> Bool[Array, " B"]:
+    """The environments with a number, at any step, that is not good."""
+    bad = [
+        ~jnp.all(good(leaf).reshape((*leaf.shape[:2], -1)), axis=(0, 2))
+        for leaf in jtu.tree_leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    ]
+    if not bad:
+        shape = jtu.tree_leaves(tree)[0].shape
+        return jnp.zeros(shape[1], jnp.bool_)
+    return jnp.any(jnp.stack(bad), axis=0)

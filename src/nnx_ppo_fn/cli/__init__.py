@@ -1,0 +1,3 @@
+"""The command line: `nnx-ppo-fn train`."""
+
+from .command import main as main

@@ -1,0 +1,149 @@
+"""What a person sees while a policy trains."""
+
+import abc
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, final
+
+from .progress import EVALUATION, Progress
+
+
+class AbstractDisplay(abc.ABC):
+    """Shows a run. `stop` must be called, whatever happens in it."""
+
+    @abc.abstractmethod
+    def say(self, text: str) -> None:
+        """Prints something that stays, above whatever moves."""
+
+    @abc.abstractmethod
+    def update(self, metrics: Mapping[str, float], step: int) -> None:
+        """Shows an iteration.
+
+        **Arguments:**
+
+        - `metrics`: numbers by name, rewards in the environment's own unit.
+        - `step`: environment steps so far.
+        """
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Leaves the last state on the screen."""
+
+
+def new_display(*, quiet: bool, total_steps: int) -> AbstractDisplay:
+    """The display that suits the standard output.
+
+    **Arguments:**
+
+    - `quiet`: whether to show nothing.
+    - `total_steps`: environment steps of the whole run.
+    """
+    if quiet:
+        return Silence()
+    progress = Progress(total_steps)
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        return Live(progress)
+    return Lines(progress)
+
+
+@final
+class Silence(AbstractDisplay):
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def update(self, metrics: Mapping[str, float], step: int) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+@final
+class Lines(AbstractDisplay):
+    """A plain line at every evaluation, for pipes and log files."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+
+    def say(self, text: str) -> None:
+        """Prints at once, also into a pipe."""
+        print(text, flush=True)
+
+    def update(self, metrics: Mapping[str, float], step: int) -> None:
+        """A line, if this iteration was evaluated."""
+        self._progress.update(metrics, step)
+        if EVALUATION in metrics:
+            numbers = [f"{name} {x}" for name, x in self._progress.numbers.items()]
+            parts = [self._progress.fraction, *numbers, self._progress.pace]
+            self.say(" | ".join(part for part in parts if part))
+
+    def stop(self) -> None:
+        """Nothing moves."""
+
+
+@final
+class Live(AbstractDisplay):
+    """A progress bar and the latest numbers, drawn in place."""
+
+    def __init__(self, progress: Progress):
+        from rich import progress as bars
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._progress = progress
+        self._console = Console(highlight=False)
+        self._bar = bars.Progress(
+            bars.SpinnerColumn("dots"),
+            bars.TextColumn("[bold]{task.description}"),
+            bars.BarColumn(bar_width=32),
+            bars.TextColumn("{task.fields[fraction]}"),
+            bars.TextColumn("[dim]{task.fields[pace]}"),
+            console=self._console,
+        )
+        self._task = self._bar.add_task(
+            "compiling",
+            total=progress.total_steps,
+            fraction=progress.fraction,
+            pace=progress.pace,
+        )
+        self._live = RichLive(
+            get_renderable=self._draw,
+            console=self._console,
+            refresh_per_second=8,
+            vertical_overflow="visible",
+        )
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        """Prints above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def update(self, metrics: Mapping[str, float], step: int) -> None:
+        """Moves the bar and keeps the numbers."""
+        self._progress.update(metrics, step)
+        self._bar.update(
+            self._task,
+            completed=step,
+            description="training" if step else "compiling",
+            fraction=self._progress.fraction,
+            pace=self._progress.pace,
+        )
+
+    def stop(self) -> None:
+        """Leaves the last state on the screen."""
+        self._bar.stop_task(self._task)
+        self._live.stop()
+
+    def _draw(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="cyan")
+        table.add_column(justify="right")
+        for name, text in self._progress.numbers.items():
+            table.add_row(name, text)
+        return Group(self._bar, table)

@@ -1,0 +1,147 @@
+"""The picture of a run: its learning curve, and whether the replay agreed."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ..algorithms.config import default_replay_tolerance
+from ..runs import PICTURE, read_description, read_metrics
+from .progress import (
+    CRITIC_LOSS,
+    EVALUATION,
+    EVALUATION_SPREAD,
+    LOG_RATIO,
+    TRAINING_RETURN,
+)
+
+
+_BLUE = "#1f5fa8"
+_ORANGE = "#e08214"
+_GREY = "#8a8f98"
+_ROUNDING = 1e-7
+
+
+def draw_learning_curve(folder: Path) -> None:
+    """Draws `learning_curve.png` from what the run folder holds.
+
+    Above, the return of evaluations (the band is one standard deviation between
+    episodes) and of training episodes. Below, the critic's loss and the largest log
+    ratio of a replay with unchanged weights, with the line that it must not cross.
+
+    **Arguments:**
+
+    - `folder`: a run folder with its description and metrics.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lines = read_metrics(folder)
+    description = read_description(folder)
+    figure = Figure(figsize=(9, 6.5), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    panels = figure.subplot_mosaic(
+        [["return", "return"], ["critic", "replay"]],
+        height_ratios=[1.7, 1],
+    )
+    figure.suptitle(
+        "{} · {} · seed {}".format(
+            description["environment"],
+            description["policy"],
+            description["train"]["seed"],
+        ),
+        fontsize=13,
+        fontweight="bold",
+    )
+    _draw_returns(panels["return"], lines)
+    _draw_critic_loss(panels["critic"], lines)
+    tolerance = description["train"]["ppo"]["replay_tolerance"]
+    _draw_log_ratio(
+        panels["replay"],
+        lines,
+        default_replay_tolerance() if tolerance is None else tolerance,
+    )
+    for panel in panels.values():
+        _tidy(panel)
+    figure.savefig(folder / PICTURE, dpi=150)
+
+
+def _draw_returns(panel: Any, lines: list[dict[str, float]]) -> None:
+    steps, returns = _series(lines, TRAINING_RETURN)
+    panel.plot(steps, returns, color=_GREY, linewidth=1, label="training episodes")
+    steps, returns = _series(lines, EVALUATION)
+    spread_at, spreads = _series(lines, EVALUATION_SPREAD)
+    if spread_at == steps:
+        band = list(zip(returns, spreads, strict=True))
+        panel.fill_between(
+            steps,
+            [mean - spread for mean, spread in band],
+            [mean + spread for mean, spread in band],
+            color=_BLUE,
+            alpha=0.15,
+            linewidth=0,
+        )
+    panel.plot(
+        steps,
+        returns,
+        color=_BLUE,
+        linewidth=2,
+        marker="o",
+        markersize=4,
+        label="evaluation",
+    )
+    panel.set_ylabel("Return per episode")
+    panel.legend(frameon=False, loc="best")
+
+
+def _draw_critic_loss(panel: Any, lines: list[dict[str, float]]) -> None:
+    steps, losses = _series(lines, CRITIC_LOSS)
+    panel.plot(steps, losses, color=_ORANGE, linewidth=1.2)
+    if any(loss > 0 for loss in losses):
+        panel.set_yscale("log")
+    panel.set_ylabel("Critic loss")
+
+
+def _draw_log_ratio(
+    panel: Any, lines: list[dict[str, float]], tolerance: float
+) -> None:
+    steps, ratios = _series(lines, LOG_RATIO)
+    panel.plot(steps, ratios, color=_ORANGE, linewidth=1.5, clip_on=False, zorder=3)
+    panel.axhline(tolerance, color=_GREY, linewidth=1, linestyle="--")
+    panel.annotate(
+        "training stops above this line",
+        (0.02, tolerance),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -4),
+        textcoords="offset points",
+        verticalalignment="top",
+        fontsize=8,
+        color=_GREY,
+    )
+    # Linear up to rounding errors, so that an exact 0 has a place on the axis.
+    panel.set_yscale("symlog", linthresh=_ROUNDING)
+    panel.set_ylim(0, 5 * max(tolerance, *ratios, _ROUNDING))
+    panel.set_ylabel("Log ratio of the replay")
+
+
+def _series(
+    lines: list[dict[str, float]], name: str
+) -> tuple[list[float], list[float]]:
+    """The steps at which a metric was logged, and its values, without NaN."""
+    points = [
+        (line["step"], line[name])
+        for line in lines
+        if math.isfinite(line.get(name, math.nan))
+    ]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def _tidy(panel: Any) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    panel.set_xlabel("Environment steps")
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.margins(x=0.02)
+    panel.grid(color="#e6e8eb", linewidth=0.8)
+    panel.set_axisbelow(True)
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)

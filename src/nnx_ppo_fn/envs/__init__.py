@@ -1,0 +1,28 @@
+"""Environments: the protocols, the built-in tasks, the probes, and `make`."""
+
+from .cartpole import CartPole as CartPole
+from .pendulum import Pendulum as Pendulum
+from .probes import (
+    AbstractProbe as AbstractProbe,
+    ActionOfObservationProbe as ActionOfObservationProbe,
+    ActionProbe as ActionProbe,
+    CountingProbe as CountingProbe,
+    DiscountingProbe as DiscountingProbe,
+    MemoryProbe as MemoryProbe,
+    TruncationProbe as TruncationProbe,
+    ValueOfObservationProbe as ValueOfObservationProbe,
+    ValueProbe as ValueProbe,
+)
+from .registry import (
+    available as available,
+    make as make,
+    MissingExtraError as MissingExtraError,
+    UnknownEnvironmentError as UnknownEnvironmentError,
+)
+from .types import (
+    DescribedEnv as DescribedEnv,
+    EnvState as EnvState,
+    episode_flags as episode_flags,
+    RLEnv as RLEnv,
+    State as State,
+)

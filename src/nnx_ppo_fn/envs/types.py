@@ -1,0 +1,226 @@
+"""What an environment is: the protocols that the rollout relies on, our own
+state record, and the one reading of the end-of-episode flags."""
+
+from collections.abc import Mapping
+from typing import Any, final, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Key
+
+from .._custom_types import PyTree
+from .._tree import strong, tree_map
+
+
+@runtime_checkable
+class EnvState(Protocol):
+    """What an environment shows after a reset or a step.
+
+    Any dataclass with these five fields will do; MuJoCo Playground's and Brax's
+    states are such dataclasses, and so is [`nnx_ppo_fn.envs.State`][].
+
+    **Attributes:**
+
+    - `obs`: the observation, a pytree of arrays.
+    - `reward`: the reward for the step that led here: an array, or a pytree of
+        arrays (one reward for each objective).
+    - `done`: whether the episode ended here, bool or float (0 or 1).
+    - `info`: extra values by name. Read by [`nnx_ppo_fn.envs.episode_flags`][]:
+        `"truncated"`, `"truncation"`, `"time_out"` and `"terminated"`.
+    - `metrics`: values to log, by name.
+    """
+
+    @property
+    def obs(self) -> Any:
+        """The observation."""
+        ...
+
+    @property
+    def reward(self) -> Any:
+        """The reward for the step that led here."""
+        ...
+
+    @property
+    def done(self) -> Any:
+        """Whether the episode ended here."""
+        ...
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Extra values by name."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Values to log, by name."""
+        ...
+
+
+@runtime_checkable
+class RLEnv(Protocol):
+    """One environment; a batch of environments is its `jax.vmap`.
+
+    Both methods are pure functions that `jax.jit` can compile. An environment
+    never resets itself: the state after the last step of an episode holds that
+    step's own observation, which is needed to value an episode that a time limit
+    cut short. Starting the next episode is the rollout's task.
+    """
+
+    def reset(self, key: Key[Array, ""], /) -> EnvState:
+        """Start an episode.
+
+        **Arguments:**
+
+        - `key`: the source of all randomness in the episode. Another key gives
+            another start.
+
+        **Returns:**
+
+        The first state.
+        """
+        ...
+
+    def step(self, state: Any, action: Any, /) -> EnvState:
+        """Advance by one step.
+
+        **Arguments:**
+
+        - `state`: what `reset` or the previous `step` returned.
+        - `action`: a pytree of arrays, without any batch axis.
+
+        **Returns:**
+
+        The next state, of the structure, shapes and dtypes of `reset`'s.
+        """
+        ...
+
+
+@runtime_checkable
+class DescribedEnv(RLEnv, Protocol):
+    """An environment that says what a network needs in order to act in it.
+
+    Every environment that [`nnx_ppo_fn.envs.make`][] builds is one.
+
+    **Attributes:**
+
+    - `observation_size`: numbers in one observation.
+    - `action_size`: number of choices if `discrete`, else numbers in one action.
+    - `discrete`: whether an action is one integer in `[0, action_size)`. Otherwise
+        it is a vector `[action_size]` with entries in [-1, 1].
+    - `max_episode_length`: the most steps in one episode, `None` if there is no limit.
+    """
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in one observation."""
+        ...
+
+    @property
+    def action_size(self) -> int:
+        """Number of choices, or numbers in one action."""
+        ...
+
+    @property
+    def discrete(self) -> bool:
+        """Whether an action is one integer."""
+        ...
+
+    @property
+    def max_episode_length(self) -> int | None:
+        """The most steps in one episode."""
+        ...
+
+
+@final
+class State(eqx.Module):
+    """The state of the environments in this package; an
+    [`nnx_ppo_fn.envs.EnvState`][].
+
+    **Attributes:**
+
+    - `data`: the simulator's own state, private to the environment.
+    - `obs`, `reward`, `done`, `info`, `metrics`: as in
+        [`nnx_ppo_fn.envs.EnvState`][]; `done` is bool, and `info` always has bool
+        `"terminated"` and `"truncated"`.
+    """
+
+    data: PyTree
+    obs: PyTree
+    reward: PyTree
+    done: Bool[Array, "..."]
+    info: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @classmethod
+    def create(
+        cls,
+        data: PyTree,
+        obs: PyTree,
+        reward: Any,
+        *,
+        terminated: bool | Bool[Array, ""],
+        truncated: bool | Bool[Array, ""],
+    ) -> "State":
+        """Assemble a state from what an environment computes.
+
+        **Arguments:**
+
+        - `data`: the simulator's own state.
+        - `obs`: the observation.
+        - `reward`: the reward: a number, or a tree of numbers.
+        - `terminated`: whether the episode ended of its own accord.
+        - `truncated`: whether the time limit was reached; where `terminated` holds
+            too, the state says terminated.
+
+        **Returns:**
+
+        A state without weakly typed leaves, with float32 rewards.
+        """
+        failed = jnp.asarray(terminated, bool)
+        timed_out = jnp.asarray(truncated, bool) & ~failed
+        return cls(
+            data=strong(data),
+            obs=strong(obs),
+            reward=tree_map(lambda number: jnp.asarray(number, jnp.float32), reward),
+            done=failed | timed_out,
+            info={"terminated": failed, "truncated": timed_out},
+            metrics={},
+        )
+
+
+def episode_flags(
+    state: EnvState,
+) -> tuple[Bool[Array, "*batch"], Bool[Array, "*batch"]]:
+    """Read whether an episode ended, and whether a time limit was the cause.
+
+    The one place that knows the conventions: `done` may be bool or float; a time
+    limit may be called `"truncated"`, `"truncation"` (Brax) or `"time_out"`
+    (MuJoCo Playground) in `info`, with or without `done`; an environment that can
+    tell a failure from a time limit on the same step says so in
+    `info["terminated"]`, and then the failure wins.
+
+    **Arguments:**
+
+    - `state`: an environment's state; works for one environment and for a batch.
+
+    **Returns:**
+
+    `(done, truncated)`, both bool with the shape of `state.done`. `done` includes
+    time limits; `truncated` is False where the episode terminated. A flag that
+    `info` does not have counts as False.
+    """
+    done = _as_bool(state.done)
+    info = state.info
+    truncated = jnp.zeros_like(done)
+    for name in ("truncated", "truncation", "time_out"):
+        if name in info:
+            truncated = truncated | _as_bool(info[name])
+    if "terminated" in info:
+        terminated = _as_bool(info["terminated"])
+        done = done | terminated
+        truncated = truncated & ~terminated
+    return done | truncated, truncated
+
+
+def _as_bool(flag: Any) -> Bool[Array, "*batch"]:
+    return jnp.asarray(flag).astype(bool)

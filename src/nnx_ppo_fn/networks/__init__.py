@@ -1,0 +1,1 @@
+"""Networks: the contract, the modules, and how they compose."""

@@ -1,0 +1,89 @@
+"""Errors that say where in the network something did not fit."""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from jaxtyping import TypeCheckError
+
+from .._tree import shape_text
+
+
+class CompositionError(ValueError):
+    """Modules that do not fit together.
+
+    The message names the place, for example
+    `in Sequential[2] (LSTM): expected x [B, 64], got [256, 63]`; `path` holds the
+    parts of the place, outermost first.
+    """
+
+    def __init__(self, problem: str, path: tuple[str, ...] = (), module: str = ""):
+        self.problem = problem
+        self.path = path
+        self.module = module
+        place = f"in {' > '.join(path)} ({module}): " if path else ""
+        super().__init__(place + problem)
+
+
+@contextmanager
+def located(place: str, module: Any) -> Generator[None]:
+    """Adds `place` to the path of every error that is raised inside.
+
+    **Arguments:**
+
+    - `place`: where the child stands, such as `Sequential[2]`.
+    - `module`: the child that runs inside.
+    """
+    try:
+        yield
+    except CompositionError as error:
+        raise CompositionError(
+            error.problem,
+            (place, *error.path),
+            error.module or type(module).__name__,
+        ) from error.__cause__
+    except TypeCheckError as error:
+        raise CompositionError(
+            _shortened(error), (place,), type(module).__name__
+        ) from error
+    except Exception as error:
+        error.add_note(f"in {place} ({type(module).__name__})")
+        raise
+
+
+def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> None:
+    """Refuses an input whose features a module cannot take.
+
+    A module that calls this annotates its input `Float[Array, "B features"]`, with a
+    name for the size: a number would make a user's type checker speak first, and at
+    greater length.
+
+    **Arguments:**
+
+    - `x`: what should be an array with the axes `axes`, then `size` features.
+    - `size`: how many features.
+    - `name`: of the argument, for the message.
+    - `axes`: the leading axes, separated by commas.
+
+    **Raises:**
+
+    `CompositionError` that says what was expected and what came.
+    """
+    shape = getattr(x, "shape", None)
+    ndim = axes.count(",") + 2
+    if shape is None or len(shape) != ndim or shape[-1] != size:
+        raise CompositionError(f"expected {name} [{axes}, {size}], got {shape_text(x)}")
+
+
+def _shortened(error: TypeCheckError) -> str:
+    """The sentence that matters in a type checker's report of many lines."""
+    report = str(error)
+    argument = re.search(r"typechecking parameter '(\w+)'", report)
+    actual = re.search(r"^Actual value: (.+)$", report, re.MULTILINE)
+    expected = re.search(r"^Expected type: (.+?)\.?$", report, re.MULTILINE)
+    if argument is None or actual is None or expected is None:
+        return report
+    kind = re.sub(r"^<class '(.*)'>$", r"\1", expected[1])
+    kind = kind.replace("jaxlib._jax.Array", "Array")
+    return f"expected {argument[1]} of type {kind}, got {actual[1]}"

@@ -1,0 +1,219 @@
+"""One routing of state, extras, metrics, regularisation and statistics to children.
+
+A container is what it does with inputs and outputs and nothing else: it names its
+children, and routes values through them by calling `call(name, x)`.
+"""
+
+import abc
+import functools as ft
+from collections.abc import Callable, Mapping
+from typing import Any, final, TypeAlias, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Bool
+
+from .._custom_types import Keys
+from .._keys import derive
+from ._errors import CompositionError, located
+from .types import In, Out, StatefulModule, StatefulModuleOutput, UnrolledModule
+from .unroll import unroll
+
+
+AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
+Name: TypeAlias = str | int
+Children: TypeAlias = tuple[AnyModule, ...] | dict[str, AnyModule]
+RunChild: TypeAlias = Callable[
+    [AnyModule, Any, Any, Any], StatefulModuleOutput[Any, Any]
+]
+Self = TypeVar("Self", bound="Container[Any, Any]")
+
+
+def named(children: Children) -> dict[Name, AnyModule]:
+    """Children by name: their position in a tuple, or their key in a mapping."""
+    pairs = children.items() if isinstance(children, dict) else enumerate(children)
+    return {name: child for name, child in pairs}
+
+
+def shaped_like(children: Children, values: Mapping[Name, Any]) -> Any:
+    """One value per child, in a tuple or a mapping as the children are."""
+    if isinstance(children, dict):
+        return {name: values[name] for name in children}
+    return tuple(values[index] for index in range(len(children)))
+
+
+@final
+class Call:
+    """Runs a container's children, for one step or over time, and keeps what they say.
+
+    `call(name, x)` runs the child `name` on `x` and gives its output. `batch_shape`
+    is `(B,)` in a step and `(T, B)` in an unroll.
+    """
+
+    def __init__(
+        self,
+        container: "Container[Any, Any]",
+        run: RunChild,
+        state: Any,
+        rollout_extras: Any,
+        batch_shape: tuple[int, ...],
+    ):
+        self.batch_shape = batch_shape
+        self._container = container
+        self._children = named(container.children())
+        self._run = run
+        self._state = state
+        self._extras = rollout_extras
+        self._outputs: dict[Name, StatefulModuleOutput[Any, Any]] = {}
+
+    def __call__(self, name: Name, x: Any) -> Any:
+        """The output of the child `name` for the input `x`."""
+        if name in self._outputs:
+            raise CompositionError(
+                f"{type(self._container).__name__} runs its child {name!r} twice in "
+                "one step; each child has one carry and runs once"
+            )
+        child = self._children[name]
+        extras = None if self._extras is None else self._extras[name]
+        with located(place(self._container, name), child):
+            result = self._run(child, self._state[name], x, extras)
+        self._outputs[name] = result
+        return result.output
+
+    def gather(self, value: Any) -> StatefulModuleOutput[Any, Any]:
+        """The container's output, once `value` has been routed through the children."""
+        left_out = self._children.keys() - self._outputs.keys()
+        if left_out:
+            raise CompositionError(
+                f"{type(self._container).__name__} did not run its children "
+                f"{sorted(map(str, left_out))}; every child must run in every step"
+            )
+        outputs = {name: self._outputs[name] for name in self._children}
+        children = self._container.children()
+        return StatefulModuleOutput(
+            shaped_like(children, {n: out.next_state for n, out in outputs.items()}),
+            value,
+            ft.reduce(jnp.add, (out.regularization_loss for out in outputs.values())),
+            {str(n): out.metrics for n, out in outputs.items() if out.metrics},
+            self._extras
+            if self._extras is not None
+            else shaped_like(
+                children, {n: out.rollout_extras for n, out in outputs.items()}
+            ),
+        )
+
+
+class Container(UnrolledModule[Any, In, Out]):
+    """A module made of modules.
+
+    An author writes `children` and `route`; carry, extras, metrics, regularisation
+    and statistics of the children find their way by themselves.
+
+    **Example:**
+
+    ```python
+    class Residual(Container[Features, Features]):
+        inner: StatefulModule[Any, Features, Features]
+
+        def children(self):
+            return {"inner": self.inner}
+
+        def route(self, call, x):
+            return x + call("inner", x)
+    ```
+    """
+
+    @abc.abstractmethod
+    def children(self) -> Children:
+        """The children, at least one: fields of this module, in a tuple or by name."""
+
+    @abc.abstractmethod
+    def route(self, call: Call, x: In) -> Out:
+        """Passes `x` through every child once.
+
+        **Arguments:**
+
+        - `call`: `call(name, x)` runs the child `name`.
+        - `x`: the input; leaves `[B, ...]` in a step and `[T, B, ...]` in an unroll,
+          so axes are counted from the end.
+        """
+
+    @final
+    def initialize_state(self, keys: Keys) -> Any:
+        """Every child's carry, each born from a key of its own."""
+        children = self.children()
+        states: dict[Name, Any] = {}
+        for name, child in named(children).items():
+            with located(place(self, name), child):
+                states[name] = child.initialize_state(derive(keys, f"child {name}"))
+        return shaped_like(children, states)
+
+    @final
+    def reset_state(self, state: Any) -> Any:
+        """Every child's carry, reset."""
+        children = self.children()
+        states: dict[Name, Any] = {}
+        for name, child in named(children).items():
+            with located(place(self, name), child):
+                states[name] = child.reset_state(state[name])
+        return shaped_like(children, states)
+
+    @final
+    def __call__(
+        self, state: Any, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[Any, Out]:
+        """One step through the children."""
+        call = Call(self, _step, state, rollout_extras, _batch_shape(x, 1))
+        return call.gather(self.route(call, x))
+
+    @final
+    def unroll(
+        self,
+        state: Any,
+        xs: In,
+        is_first: Bool[Array, "T B"],
+        rollout_extras: Any = None,
+    ) -> StatefulModuleOutput[Any, Out]:
+        """All of time through one child, then through the next."""
+
+        def run(
+            child: AnyModule, child_state: Any, child_xs: Any, extras: Any
+        ) -> StatefulModuleOutput[Any, Any]:
+            return unroll(child, child_state, child_xs, is_first, extras)
+
+        call = Call(self, run, state, rollout_extras, is_first.shape)
+        return call.gather(self.route(call, xs))
+
+    @final
+    def update_statistics(self: Self, rollout_extras: Any) -> Self:
+        """The container with every child's statistics brought up to date."""
+        children = named(self.children())
+        updated: dict[Name, AnyModule] = {}
+        for name, child in children.items():
+            with located(place(self, name), child):
+                updated[name] = child.update_statistics(rollout_extras[name])
+        changed = [name for name in children if updated[name] is not children[name]]
+        if not changed:
+            return self
+        return eqx.tree_at(
+            lambda container: [named(container.children())[name] for name in changed],
+            self,
+            [updated[name] for name in changed],
+        )
+
+
+def place(container: Container[Any, Any], name: Name) -> str:
+    """How an error names a child's place: `Sequential[2]`, `PPOAdapter.action`."""
+    kind = type(container).__name__
+    return f"{kind}[{name}]" if isinstance(name, int) else f"{kind}.{name}"
+
+
+def _step(
+    child: AnyModule, state: Any, x: Any, rollout_extras: Any
+) -> StatefulModuleOutput[Any, Any]:
+    return child(state, x, rollout_extras)
+
+
+def _batch_shape(x: Any, axes: int) -> tuple[int, ...]:
+    return jtu.tree_leaves(x)[0].shape[:axes]

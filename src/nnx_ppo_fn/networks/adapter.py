@@ -1,0 +1,65 @@
+"""The end of a PPO network: an action port and a value port."""
+
+from typing import Any, cast, final
+
+import jax
+import jax.tree_util as jtu
+
+from ._errors import CompositionError
+from ._routing import AnyModule, Call, Children, Container
+from .types import PPONetworkOutput, SampledAction
+
+
+@final
+class PPOAdapter(Container[Any, PPONetworkOutput]):
+    """Runs two modules on one input and packs what PPO needs.
+
+    `action` must return a `SampledAction`, or a tree of them (one per key of a bank
+    of samplers). `value` returns `[B]` or `[B, 1]`, or a tree of those with one entry
+    per reward.
+    """
+
+    action: AnyModule
+    value: AnyModule
+
+    def children(self) -> Children:
+        """The two ports."""
+        return {"action": self.action, "value": self.value}
+
+    def route(self, call: Call, x: Any) -> PPONetworkOutput:
+        """Both ports see the same input."""
+        sampled = call("action", x)
+        leaves = jtu.tree_leaves(sampled, is_leaf=_is_sampled)
+        if not leaves or not all(map(_is_sampled, leaves)):
+            raise CompositionError(
+                "expected the action port to end in an action sampler (a tree of "
+                f"SampledAction), got {type(sampled).__name__}",
+                ("PPOAdapter.action",),
+                type(self.action).__name__,
+            )
+        actions = jtu.tree_map(lambda a: a.action, sampled, is_leaf=_is_sampled)
+        loglikelihoods = jtu.tree_map(
+            lambda a: a.log_likelihood, sampled, is_leaf=_is_sampled
+        )
+        values = jtu.tree_map(
+            lambda value: self._scalar(value, call.batch_shape), call("value", x)
+        )
+        return PPONetworkOutput(actions, loglikelihoods, values)
+
+    def _scalar(self, value: Any, batch_shape: tuple[int, ...]) -> jax.Array:
+        """One number per environment, from `[..., B]` or `[..., B, 1]`."""
+        value = cast(jax.Array, value)
+        if value.shape == (*batch_shape, 1):
+            return value[..., 0]
+        if value.shape == batch_shape:
+            return value
+        raise CompositionError(
+            "expected the value port to return one number per environment, [B] or "
+            f"[B, 1], got {list(value.shape)}",
+            ("PPOAdapter.value",),
+            type(self.value).__name__,
+        )
+
+
+def _is_sampled(node: Any) -> bool:
+    return isinstance(node, SampledAction)

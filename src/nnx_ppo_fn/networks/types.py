@@ -1,0 +1,279 @@
+"""What a module is: its four methods, what it returns, and how time passes through it.
+
+A module is an immutable tree of arrays. Its methods are pure functions, and the carry
+that they pass on has one row per environment. The base class that an author picks
+says how a whole rollout passes through the module; `unroll` does the rest.
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, final, Generic, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._custom_types import Keys
+from .._keys import advance_keys
+
+
+State = TypeVar("State")
+Draw = TypeVar("Draw")
+In = TypeVar("In")
+Out = TypeVar("Out")
+Module = TypeVar("Module", bound="StatefulModule[Any, Any, Any]")
+
+
+@final
+class SampledAction(eqx.Module):
+    """What an action sampler returns; `PPOAdapter` finds them by this type.
+
+    `action` is what the environment receives, leaves `[B, ...]`; `log_likelihood` is
+    the natural logarithm of its density or probability, `float32`, `[B]`.
+    """
+
+    action: Any
+    log_likelihood: Float[Array, "..."]
+
+
+@final
+class PPONetworkOutput(eqx.Module):
+    """What PPO needs from a network, `[B]` per step or `[T, B]` for a rollout.
+
+    `actions`, `loglikelihoods` and `value_estimates` are arrays, or trees of them
+    where a network has several samplers or values.
+    """
+
+    actions: Any
+    loglikelihoods: Any
+    value_estimates: Any
+
+
+@final
+class StatefulModuleOutput(eqx.Module, Generic[State, Out]):
+    """What a module returns from one step, leaves `[B, ...]`; from `unroll`,
+    `[T, B, ...]` except for `next_state`.
+
+    - `next_state`: the carry for the next step, always `[B, ...]`.
+    - `output`: the module's value.
+    - `regularization_loss`: `[B]`, added to the loss.
+    - `metrics`: numbers for the log, one per environment.
+    - `rollout_extras`: what the replay must be given back: a sampler's raw action,
+      the input of a module that keeps statistics, or `None`.
+    """
+
+    next_state: State
+    output: Out
+    regularization_loss: Float[Array, "..."]
+    metrics: Mapping[str, Any]
+    rollout_extras: Any = None
+
+
+def output(
+    value: Out,
+    *,
+    batch: int,
+    next_state: Any = (),
+    regularization_loss: Float[Array, " B"] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    rollout_extras: Any = None,
+) -> StatefulModuleOutput[Any, Out]:
+    """A module's output, with defaults for what the module has nothing to say about.
+
+    **Arguments:**
+
+    - `value`: the output, leaves `[B, ...]`.
+    - `batch`: the batch size `B`.
+    - the rest: the fields of `StatefulModuleOutput`.
+
+    **Example:**
+
+    ```python
+    return output(x + noise, batch=len(x))
+    ```
+    """
+    if regularization_loss is None:
+        regularization_loss = jnp.zeros(batch, jnp.float32)
+    return StatefulModuleOutput(
+        next_state,
+        value,
+        regularization_loss.astype(jnp.float32),
+        {} if metrics is None else metrics,
+        rollout_extras,
+    )
+
+
+class StatefulModule(eqx.Module, Generic[State, In, Out]):
+    """Any module: three pure methods over a carry, and one over a rollout.
+
+    Derive from this class only where none of `StatelessModule`, `ChainedModule`,
+    `StochasticModule` and `UnrolledModule` fits: `unroll` then goes step by step.
+
+    The one law: what happens to environment `i` depends on environment `i` alone.
+    `nnx_ppo_fn.testing.check_module` checks it.
+    """
+
+    @abc.abstractmethod
+    def initialize_state(self, keys: Keys) -> State:
+        """A fresh carry.
+
+        **Arguments:**
+
+        - `keys`: one key per environment, `[B]`, owned by the carry from here on.
+
+        **Returns:**
+
+        A carry whose array leaves have the leading axis `B`.
+        """
+
+    @abc.abstractmethod
+    def __call__(
+        self, state: State, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[State, Out]:
+        """One step.
+
+        **Arguments:**
+
+        - `state`: the carry, leaves `[B, ...]`.
+        - `x`: the input, leaves `[B, ...]`.
+        - `rollout_extras`: `None` in a rollout and in inference: sample, and return
+          what a replay will need. Otherwise what that step returned: use it.
+
+        **Returns:**
+
+        The output with the next carry, of the structure, shapes and dtypes of `state`.
+        """
+
+    @abc.abstractmethod
+    def reset_state(self, state: State) -> State:
+        """The carry with which a new episode begins.
+
+        **Arguments:**
+
+        - `state`: the carry of the episode that ended. Key chains may live on or
+          give fresh keys; nothing else in it may be looked at.
+        """
+
+    def update_statistics(self: Module, rollout_extras: Any) -> Module:
+        """The module with its running statistics brought up to date.
+
+        Called once per iteration, after the updates of the parameters.
+
+        **Arguments:**
+
+        - `rollout_extras`: what the module returned in the rollout, leaves
+          `[T, B, ...]`. In a step that is to be left out every number is NaN
+          (integers arrive as `float32` then).
+        """
+        return self
+
+
+class StatelessModule(StatefulModule[tuple[()], In, Out]):
+    """A module without a carry: only `__call__` is written.
+
+    Its input may be the batch of one step or a whole rollout merged to `T * B` rows.
+    """
+
+    def initialize_state(self, keys: Keys) -> tuple[()]:
+        """No carry."""
+        return ()
+
+    def reset_state(self, state: tuple[()]) -> tuple[()]:
+        """No carry."""
+        return state
+
+
+class ChainedModule(StatefulModule[State, In, Out], Generic[State, Draw, In, Out]):
+    """A module whose carry evolves without looking at the input: key chains, counters.
+
+    `unroll` scans the cheap `advance` over time, then calls `apply` once on all
+    `T * B` rows.
+    """
+
+    @abc.abstractmethod
+    def advance(self, state: State) -> tuple[State, Draw]:
+        """One step of the carry.
+
+        **Returns:**
+
+        `(next_state, draw)`, where `draw` is what `apply` needs of this step, leaves
+        `[B, ...]`.
+        """
+
+    @abc.abstractmethod
+    def apply(
+        self, draw: Draw, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[Any, Out]:
+        """The module's value, row by row.
+
+        **Arguments:**
+
+        - `draw`: what `advance` gave for each row.
+        - `x`: the input, leaves `[B, ...]`.
+        - `rollout_extras`: as in `StatefulModule.__call__`.
+
+        **Returns:**
+
+        An output whose `next_state` is `()`.
+        """
+
+    @final
+    def __call__(
+        self, state: State, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[State, Out]:
+        """One step: `advance`, then `apply`."""
+        next_state, draw = self.advance(state)
+        applied = self.apply(draw, x, rollout_extras)
+        return StatefulModuleOutput(
+            next_state,
+            applied.output,
+            applied.regularization_loss,
+            applied.metrics,
+            applied.rollout_extras,
+        )
+
+
+class StochasticModule(ChainedModule[Keys, Keys, In, Out]):
+    """A module that draws: only `apply(draw, x, rollout_extras)` is written.
+
+    Its carry is a chain of keys, `[B]`, that survives resets; `draw` holds a fresh key
+    for each row, to be consumed once.
+    """
+
+    def initialize_state(self, keys: Keys) -> Keys:
+        """The chain starts at the environment's own key."""
+        return keys
+
+    def reset_state(self, state: Keys) -> Keys:
+        """The chain goes on."""
+        return state
+
+    def advance(self, state: Keys) -> tuple[Keys, Keys]:
+        """The chain's next link, and a key to draw from."""
+        return advance_keys(state)
+
+
+class UnrolledModule(StatefulModule[State, In, Out]):
+    """A module that knows a better way through time than step by step."""
+
+    @abc.abstractmethod
+    def unroll(
+        self,
+        state: State,
+        xs: In,
+        is_first: Bool[Array, "T B"],
+        rollout_extras: Any = None,
+    ) -> StatefulModuleOutput[State, Out]:
+        """The whole rollout at once; the laws hold it to the step form.
+
+        **Arguments:**
+
+        - `state`: the carry before the first step, leaves `[B, ...]`.
+        - `xs`: inputs, leaves `[T, B, ...]`.
+        - `is_first`: where a step begins an episode: the carry is reset before it.
+        - `rollout_extras`: `None`, or extras of the whole rollout, `[T, B, ...]`.
+
+        **Returns:**
+
+        Outputs `[T, B, ...]`, with the carry `[B, ...]` after the last step.
+        """

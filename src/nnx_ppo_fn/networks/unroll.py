@@ -1,0 +1,145 @@
+"""Passes a whole rollout through a module: merged, chained, its own way, or by step."""
+
+from typing import Any, TypeVar
+
+import jax
+from jaxtyping import Array, Bool
+
+from .._tree import merge_time, select, split_time
+from .types import (
+    ChainedModule,
+    StatefulModule,
+    StatefulModuleOutput,
+    StatelessModule,
+    UnrolledModule,
+)
+
+
+State = TypeVar("State")
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def reset_where(
+    module: StatefulModule[State, Any, Any], is_first: Bool[Array, " B"], state: State
+) -> State:
+    """The carry with which a step starts: reset where the step begins an episode.
+
+    **Arguments:**
+
+    - `module`: whose carry it is.
+    - `is_first`: which environments begin an episode, `[B]`.
+    - `state`: the carry, leaves `[B, ...]`.
+    """
+    return select(is_first, module.reset_state(state), state)
+
+
+def unroll(
+    module: StatefulModule[State, In, Out],
+    state: State,
+    xs: In,
+    is_first: Bool[Array, "T B"],
+    rollout_extras: Any = None,
+) -> StatefulModuleOutput[State, Out]:
+    """Runs a module over `T` steps, as the loop over steps would but layer by layer.
+
+    **Arguments:**
+
+    - `module`: its base class says which way is taken.
+    - `state`: the carry before the first step, leaves `[B, ...]`.
+    - `xs`: inputs, leaves `[T, B, ...]`.
+    - `is_first`: where a step begins an episode; the carry is reset before the step.
+    - `rollout_extras`: `None` to sample, or a rollout's extras to replay it.
+
+    **Returns:**
+
+    Outputs with leaves `[T, B, ...]`; `next_state` is the carry `[B, ...]` after the
+    last step, not reset even if an episode ended there.
+    """
+    if isinstance(module, StatelessModule):
+        return _unroll_merged(module, state, xs, is_first, rollout_extras)
+    if isinstance(module, ChainedModule):
+        return _unroll_chained(module, state, xs, is_first, rollout_extras)
+    if isinstance(module, UnrolledModule):
+        return module.unroll(state, xs, is_first, rollout_extras)
+    return unroll_by_step(module, state, xs, is_first, rollout_extras)
+
+
+def unroll_by_step(
+    module: StatefulModule[State, In, Out],
+    state: State,
+    xs: In,
+    is_first: Bool[Array, "T B"],
+    rollout_extras: Any = None,
+) -> StatefulModuleOutput[State, Out]:
+    """The reference for `unroll`: one `__call__` per step, in a scan.
+
+    Arguments and returns are those of `unroll`.
+    """
+
+    def step(
+        carry: State, inputs: tuple[In, Bool[Array, " B"], Any]
+    ) -> tuple[State, StatefulModuleOutput[Any, Out]]:
+        x, first, extras = inputs
+        stepped = module(reset_where(module, first, carry), x, extras)
+        return stepped.next_state, _with(
+            stepped, (), stepped.rollout_extras if extras is None else None
+        )
+
+    final_state, stacked = jax.lax.scan(step, state, (xs, is_first, rollout_extras))
+    extras = stacked.rollout_extras if rollout_extras is None else rollout_extras
+    return _with(stacked, final_state, extras)
+
+
+def _unroll_merged(
+    module: StatelessModule[In, Out],
+    state: Any,
+    xs: In,
+    is_first: Bool[Array, "T B"],
+    rollout_extras: Any,
+) -> StatefulModuleOutput[Any, Out]:
+    merged = module((), merge_time(xs), merge_time(rollout_extras))
+    return _unmerged(merged, state, is_first.shape, rollout_extras)
+
+
+def _unroll_chained(
+    module: ChainedModule[State, Any, In, Out],
+    state: State,
+    xs: In,
+    is_first: Bool[Array, "T B"],
+    rollout_extras: Any,
+) -> StatefulModuleOutput[State, Out]:
+    def advance(carry: State, first: Bool[Array, " B"]) -> tuple[State, Any]:
+        return module.advance(reset_where(module, first, carry))
+
+    final_state, draws = jax.lax.scan(advance, state, is_first)
+    merged = module.apply(merge_time(draws), merge_time(xs), merge_time(rollout_extras))
+    return _unmerged(merged, final_state, is_first.shape, rollout_extras)
+
+
+def _unmerged(
+    merged: StatefulModuleOutput[Any, Out],
+    next_state: State,
+    shape: tuple[int, ...],
+    rollout_extras: Any,
+) -> StatefulModuleOutput[State, Out]:
+    """Cuts `T * B` rows back to `[T, B]`; extras go back as they were received."""
+    split = split_time(_with(merged, (), None), shape)
+    extras = (
+        split_time(merged.rollout_extras, shape)
+        if rollout_extras is None
+        else rollout_extras
+    )
+    return _with(split, next_state, extras)
+
+
+def _with(
+    old: StatefulModuleOutput[Any, Out], next_state: Any, rollout_extras: Any
+) -> StatefulModuleOutput[Any, Out]:
+    return StatefulModuleOutput(
+        next_state,
+        old.output,
+        old.regularization_loss,
+        old.metrics,
+        rollout_extras,
+    )

@@ -1,0 +1,81 @@
+"""Finds the child to blame when a whole network breaks a law."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+
+from ..networks._routing import Call, Container, Name, named, place, shaped_like
+from ..networks.types import StatefulModule
+from .violation import LawViolation
+
+
+AnyModule = StatefulModule[Any, Any, Any]
+
+
+def blame(
+    violation: LawViolation,
+    module: AnyModule,
+    inputs_of_children: Callable[[Container[Any, Any]], dict[Name, Any]],
+    check: Callable[[AnyModule, Any], None],
+) -> LawViolation:
+    """The violation of the innermost module that breaks the same law by itself.
+
+    **Arguments:**
+
+    - `violation`: what was found on `module`.
+    - `module`: the module that was checked.
+    - `inputs_of_children`: gives, for a container, what each of its children receives.
+    - `check`: called with a child and its input; raises `LawViolation`.
+    """
+    if isinstance(module, Container):
+        children = named(module.children())
+        for name, x in inputs_of_children(module).items():
+            child = children[name]
+            try:
+                check(child, x)
+            except LawViolation as inner:
+                if inner.law == violation.law:
+                    return inner.at((place(module, name),), type(child).__name__)
+            except Exception:
+                # A child that cannot run by itself is not shown to be the culprit.
+                continue
+    return violation.at((), type(module).__name__)
+
+
+def record_inputs(
+    container: Container[Any, Any], state: Any, x: Any, received: dict[Name, Any]
+) -> None:
+    """Notes what each child of a container receives for the input `x`.
+
+    A child that fails ends the recording; what was received until then is noted.
+
+    **Arguments:**
+
+    - `container`: whose children run, for one step.
+    - `state`: its carry, leaves `[B, ...]`.
+    - `x`: its input, leaves `[B, ...]`.
+    - `received`: filled with a child's input under the child's name: arrays, or
+      `jax.ShapeDtypeStruct`s where this function is being traced.
+    """
+    children = container.children()
+
+    def run(child: AnyModule, named_state: Any, child_x: Any, extras: Any) -> Any:
+        name, child_state = named_state
+        received[name] = jtu.tree_map(_without_tracers, child_x)
+        return child(child_state, child_x, extras)
+
+    named_states = {name: (name, state[name]) for name in named(children)}
+    batch = jtu.tree_leaves(x)[0].shape[:1]
+    call = Call(container, run, shaped_like(children, named_states), None, batch)
+    try:
+        container.route(call, x)
+    except Exception:
+        return
+
+
+def _without_tracers(leaf: Any) -> Any:
+    if isinstance(leaf, jax.core.Tracer):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return leaf

@@ -1,0 +1,180 @@
+"""The law of statistics."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+
+from ..networks._routing import Container, named
+from ..networks._trainable import partition_trainable
+from ..networks.normalizer import Normalizer
+from ..networks.types import StatefulModule
+from ._compare import difference, Difference, differing_bits, take_rows
+from ._dependence import used_leaves
+from ._traces import signature, trace
+from ._trial import Trial
+from .violation import LawViolation
+
+
+AnyModule = StatefulModule[Any, Any, Any]
+
+
+def statistics(trial: Trial) -> None:
+    """Statistics are what extras are for, and they add up."""
+    module, extras = trial.module, trial.recorded.rollout_extras
+    if not jtu.tree_leaves(extras):
+        return
+    _expect_extras_to_be_read(trial)
+    updated = module.update_statistics(extras)
+    if updated is module:
+        return
+    _expect_same_structure(module, updated)
+    _expect_equal_bits(
+        partition_trainable(module)[0],
+        partition_trainable(updated)[0],
+        "update_statistics moves a parameter",
+        "statistics sit among the parameters, where an optimiser and weight decay "
+        "move them too. Wrap them in NonTrainable(...)",
+    )
+    _expect_equal_bits(
+        module,
+        module.update_statistics(take_rows(extras, slice(0))),
+        "an empty rollout (T = 0) changes the statistics",
+        "a mean over no samples is NaN, or a count moves per call instead of per "
+        "sample. Weigh what comes in by how many samples there are",
+    )
+    half = trial.length // 2
+    first, second = take_rows(extras, slice(half)), take_rows(extras, slice(half, None))
+    in_halves = module.update_statistics(first).update_statistics(second)
+    different = difference(_arrays(updated), _arrays(in_halves), slack=10.0)
+    if different is not None:
+        raise _violation(
+            f"merging a rollout in two halves differs from merging it at once: "
+            f"{different}",
+            different,
+            "statistics are averaged per call and not per sample, so they depend on "
+            "how time is cut. Keep the number of samples, and merge means and sums of "
+            "squares by it",
+        )
+    for before, after, inputs in _normalizers(module, updated, extras):
+        _expect_moments(before, after, inputs)
+
+
+def _expect_extras_to_be_read(trial: Trial) -> None:
+    """Looks at what the results depend on rather than at numbers."""
+    module, extras = trial.module, trial.recorded.rollout_extras
+    step = trial.steps[0]
+
+    def replay(state: Any, x: Any, extras: Any) -> Any:
+        result = module(state, x, extras)
+        return result.next_state, result.output, result.regularization_loss
+
+    def update(extras: Any) -> Any:
+        return _arrays(module.update_statistics(extras))
+
+    arguments = (step.before, step.x, step.rollout.rollout_extras)
+    read = {
+        path.removeprefix("[2]")
+        for path, _ in used_leaves(trace(replay, *arguments), arguments)
+        if path.startswith("[2]")
+    }
+    read |= {
+        path.removeprefix("[0]")
+        for path, _ in used_leaves(trace(update, extras), (extras,))
+    }
+    for path, _ in jtu.tree_leaves_with_path(extras):
+        if jtu.keystr(path) not in read:
+            raise LawViolation(
+                "statistics",
+                "neither the replay's output nor update_statistics reads these extras",
+                leaf=f".rollout_extras{jtu.keystr(path)}",
+                cause="update_statistics is missing or returns self, so the "
+                "statistics never move; or the module records what nobody needs, which "
+                "costs the memory of a whole rollout. Write update_statistics, or "
+                "return no extras",
+            )
+
+
+def _expect_same_structure(module: AnyModule, updated: AnyModule) -> None:
+    cause = (
+        "update_statistics builds another module. Replace the statistics alone, with "
+        "equinox.tree_at, by arrays of the same shapes and dtypes"
+    )
+    if jtu.tree_structure(module) != jtu.tree_structure(updated):
+        raise LawViolation(
+            "statistics",
+            f"update_statistics changes the module's structure, from "
+            f"{jtu.tree_structure(module)} to {jtu.tree_structure(updated)}",
+            cause=cause,
+        )
+    for (path, old), new in zip(
+        jtu.tree_leaves_with_path(module), jtu.tree_leaves(updated), strict=True
+    ):
+        if eqx.is_array(old) and signature(old) != signature(new):
+            raise LawViolation(
+                "statistics",
+                f"update_statistics turns {signature(old)} into {signature(new)}",
+                leaf=jtu.keystr(path),
+                cause=cause,
+            )
+
+
+def _expect_equal_bits(expected: Any, found: Any, problem: str, cause: str) -> None:
+    different = differing_bits(_arrays(expected), _arrays(found))
+    if different is not None:
+        raise _violation(f"{problem}: {different}", different, cause)
+
+
+def _normalizers(
+    module: AnyModule, updated: AnyModule, extras: Any
+) -> Iterator[tuple[Normalizer, Normalizer, Any]]:
+    """Every normaliser before and after, with the inputs that it recorded."""
+    if isinstance(module, Normalizer) and isinstance(updated, Normalizer):
+        yield module, updated, extras
+    if isinstance(module, Container) and isinstance(updated, Container):
+        after = named(updated.children())
+        for name, child in named(module.children()).items():
+            yield from _normalizers(child, after[name], extras[name])
+
+
+def _expect_moments(before: Normalizer, after: Normalizer, inputs: Any) -> None:
+    shapes = jtu.tree_map(
+        lambda mean: jax.ShapeDtypeStruct(mean.shape, mean.dtype), before.mean
+    )
+    fresh = Normalizer(shapes)
+    if differing_bits(_arrays(before.statistics), _arrays(fresh.statistics)) is not None:
+        # One that has seen samples already: another, without a past, stands in for it.
+        after = fresh.update_statistics(inputs)
+    samples = [
+        np.asarray(leaf, np.float64).reshape(-1, *leaf.shape[2:])
+        for leaf in jtu.tree_leaves(inputs)
+    ]
+    expected = {
+        "mean": [jnp.asarray(s.mean(axis=0), jnp.float32) for s in samples],
+        "std": [
+            jnp.asarray(np.maximum(s.std(axis=0), 1e-3), jnp.float32) for s in samples
+        ],
+    }
+    found = {"mean": jtu.tree_leaves(after.mean), "std": jtu.tree_leaves(after.std)}
+    different = difference(expected, found)
+    if different is not None:
+        raise _violation(
+            f"the Normalizer's moments differ from those of its inputs in float64: "
+            f"{different}",
+            different,
+            "extras do not reach the normaliser as [T, B, ...], or reach another one",
+        )
+
+
+def _arrays(tree: Any) -> Any:
+    return eqx.filter(tree, eqx.is_array)
+
+
+def _violation(problem: str, found: Difference, cause: str) -> LawViolation:
+    return LawViolation(
+        "statistics", problem, cause=cause, leaf=found.leaf, size=found.size
+    )

@@ -1,0 +1,251 @@
+"""The laws of single steps: slicing, birth, reset, replay, freshness."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+
+from .._tree import is_key
+from ..networks.types import StatefulModuleOutput
+from ._compare import bits, difference, Difference, differing_bits, take_rows
+from ._trial import both_modes, Trial
+from ._traces import carry_leaves
+from .violation import LawViolation
+
+
+def slicing(trial: Trial) -> None:
+    """Rows give the same whoever shares their batch."""
+    never = jnp.zeros(trial.batch, jnp.bool_)
+    x = trial.steps[0].x
+    whole = both_modes(trial.module, trial.evolved, x, never)
+    for description, rows in trial.subsets.items():
+        part = both_modes(
+            trial.module, *take_rows((trial.evolved, x, never), rows)
+        )
+        for mode, expected, found in zip(("rollout", "replay"), whole, part, strict=True):
+            different = difference(take_rows(expected, rows), found)
+            if different is not None:
+                raise _violation(
+                    "slicing",
+                    f"in the {mode}, {description} of the batch differ from the same "
+                    f"rows within it: {different}",
+                    different,
+                    "a row looks at other rows or at how many there are: a mean over "
+                    "the batch axis, a reshape that mixes environments, or numbers "
+                    "drawn for the whole batch from one key, as in "
+                    "`jr.normal(key, x.shape)`. Reduce over the last axes only, and "
+                    "draw with one key per row: `normals(draw, size)` or "
+                    "`jax.vmap(draw_one)(draw)`",
+                    environment=int(rows[different.environment]),
+                )
+
+
+def birth(trial: Trial) -> None:
+    """An environment's fresh carry comes from its own key."""
+    for description, rows in trial.subsets.items():
+        part = trial.module.initialize_state(trial.keys[rows])
+        different = difference(take_rows(trial.born, rows), part)
+        if different is not None:
+            raise _violation(
+                "birth",
+                f"initialize_state gives {description} another carry than within the "
+                f"batch: {different}",
+                different,
+                "initialize_state draws or splits one key for all environments, such "
+                "as keys[0]. Use each environment's own: "
+                "`jax.vmap(initialize_one)(keys)`",
+                prefix="state",
+                environment=int(rows[different.environment]),
+            )
+
+
+def reset(trial: Trial) -> None:
+    """A reset forgets everything but keys, and gives what a fresh carry has."""
+    module, evolved = trial.module, trial.evolved
+    expected = module.reset_state(evolved)
+    for description, rows in trial.subsets.items():
+        part = module.reset_state(take_rows(evolved, rows))
+        different = difference(take_rows(expected, rows), part)
+        if different is not None:
+            raise _violation(
+                "reset",
+                f"reset_state gives {description} another carry than within the "
+                f"batch: {different}",
+                different,
+                "reset_state looks at other rows, or draws for the whole batch from "
+                "one key",
+                prefix="state",
+                environment=int(rows[different.environment]),
+            )
+    for description, fill in (("huge numbers", False), ("NaN", True)):
+        refilled = module.reset_state(_refill(evolved, with_nan=fill))
+        different = differing_bits(expected, refilled)
+        if different is not None:
+            raise _violation(
+                "reset",
+                f"reset_state of a carry full of {description} differs from that of "
+                f"an evolved carry: {different}",
+                different,
+                "reset_state keeps or computes with what it finds: a counter that is "
+                "never reset, or `state * 0`, which keeps NaN. Build the carry anew, "
+                "with jnp.zeros_like or as initialize_state does",
+                prefix="state",
+            )
+    unlike = _unlike_fresh(trial, expected)
+    if unlike is not None:
+        raise _violation(
+            "reset",
+            f"reset_state gives another carry than initialize_state: {unlike}",
+            unlike,
+            "the first episode would start differently from all others. Let "
+            "initialize_state and reset_state build the carry in one function",
+            prefix="state",
+        )
+
+
+def replay(trial: Trial) -> None:
+    """With unchanged parameters, recorded extras give back the recording."""
+    for index, step in enumerate(trial.steps):
+        different = difference(
+            _without_extras(step.rollout), _without_extras(step.replayed)
+        )
+        if different is not None:
+            raise _violation(
+                "replay",
+                f"step {index} replayed with its own extras differs from the rollout: "
+                f"{different}",
+                different,
+                "with rollout_extras the module takes another path: it draws other "
+                "numbers, or advances its carry or its keys differently. The carry "
+                "must evolve in the replay as it did in the rollout, and only what is "
+                "locked (the action taken) comes from the extras",
+            )
+
+
+def freshness(trial: Trial) -> None:
+    """Used keys are replaced, held ones kept until a reset, and no two are equal."""
+    states = {
+        "a fresh carry": trial.born,
+        "a carry after a step": trial.evolved,
+        "a carry after a reset": trial.module.reset_state(trial.evolved),
+    }
+    for description, state in states.items():
+        _no_shared_keys(description, state)
+    for step in trial.steps:
+        reset_rows = np.asarray(step.is_first)
+        after = carry_leaves(step.rollout.next_state)
+        for old, new in zip(carry_leaves(step.before), after, strict=True):
+            if not (old.held and is_key(old.leaf)):
+                continue
+            kept = _equal_rows(old.leaf, new.leaf)
+            _held_rows_kept(old.path, kept | reset_rows)
+            _held_rows_renewed(old.path, ~kept | ~reset_rows)
+
+
+def _held_rows_kept(path: str, right: np.ndarray[Any, Any]) -> None:
+    if not np.all(right):
+        raise LawViolation(
+            "freshness",
+            "a held key changes without a reset",
+            leaf=path,
+            environment=int(np.argmin(right)),
+            cause="Held marks a key that lasts until the next reset. Pass it on as it "
+            "is, and replace it in reset_state only",
+        )
+
+
+def _held_rows_renewed(path: str, right: np.ndarray[Any, Any]) -> None:
+    if not np.all(right):
+        raise LawViolation(
+            "freshness",
+            "a held key is the same after a reset",
+            leaf=path,
+            environment=int(np.argmin(right)),
+            cause="reset_state passes the held key on, so every episode gets the same "
+            "numbers. Take a new one from a chain: `EpisodeKeys.of(state.chain)`",
+        )
+
+
+def _no_shared_keys(description: str, state: Any) -> None:
+    owners: dict[bytes, tuple[int, str]] = {}
+    for leaf in carry_leaves(state):
+        if not is_key(leaf.leaf):
+            continue
+        for environment, row in enumerate(bits(leaf.leaf)):
+            for key in row.reshape(-1, row.shape[-1]):
+                owner, path = owners.setdefault(
+                    key.tobytes(), (environment, leaf.path)
+                )
+                if owner != environment:
+                    raise LawViolation(
+                        "freshness",
+                        f"in {description}, environments {owner} and {environment} "
+                        f"hold the same key ({path} and {leaf.path})",
+                        leaf=leaf.path,
+                        environment=environment,
+                        cause="one key was broadcast to all environments, so all draw "
+                        "the same numbers. Derive each environment's key from its "
+                        "own: `jax.vmap(jr.split)(keys)` or `derive(keys, name)`",
+                    )
+
+
+def _equal_rows(old: Any, new: Any) -> np.ndarray[Any, Any]:
+    equal = bits(old) == bits(new)
+    return np.all(equal.reshape(len(equal), -1), axis=-1)
+
+
+def _refill(state: Any, *, with_nan: bool) -> Any:
+    """The carry with every number replaced and every key kept."""
+
+    def refill(leaf: Any) -> Any:
+        if is_key(leaf):
+            return leaf
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return jnp.full_like(
+                leaf, jnp.nan if with_nan else jnp.finfo(leaf.dtype).max
+            )
+        if leaf.dtype == jnp.bool_:
+            return jnp.full_like(leaf, with_nan)
+        return jnp.full_like(leaf, jnp.iinfo(leaf.dtype).max)
+
+    return jtu.tree_map(refill, state)
+
+
+def _unlike_fresh(trial: Trial, reset_carry: Any) -> Difference | None:
+    """Where a reset carry is not a fresh one, in leaves that no key decides."""
+
+    def comparable(fresh: Any, other: Any, leaf: Any) -> Any:
+        decided_by_key = is_key(fresh) or np.any(bits(fresh) != bits(other))
+        return fresh if decided_by_key else leaf
+
+    compared = jtu.tree_map(comparable, trial.born, trial.other_born, reset_carry)
+    return differing_bits(trial.born, compared)
+
+
+def _without_extras(result: StatefulModuleOutput[Any, Any]) -> dict[str, Any]:
+    return {
+        "next_state": result.next_state,
+        "output": result.output,
+        "regularization_loss": result.regularization_loss,
+        "metrics": result.metrics,
+    }
+
+
+def _violation(
+    law: str,
+    problem: str,
+    found: Difference,
+    cause: str,
+    *,
+    prefix: str = "",
+    environment: int | None = None,
+) -> LawViolation:
+    return LawViolation(
+        law,
+        problem,
+        cause=cause,
+        leaf=prefix + found.leaf,
+        environment=found.environment if environment is None else environment,
+        size=found.size,
+    )

@@ -1,0 +1,376 @@
+"""Follows every random key through a jaxpr, without running it.
+
+A key array becomes an array of names (`Name`), one per key. Operations that move keys
+move names; `split` and `fold_in` derive new names; everything that turns a key into
+numbers is a draw. What the names meet is kept in a `KeyBook`, which refuses the second
+draw from a key. Numbers are followed only as far as they are constants, since they may
+say which child is derived or which key is picked.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final, TypeAlias
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+from ._lines import Line
+from ._names import KeyBook, Name
+
+
+Names: TypeAlias = np.ndarray[Any, np.dtype[np.object_]]
+Value: TypeAlias = Any
+"""`Names` for keys; a number, an array, `Deferred` or `Unknown` for the rest."""
+
+_LONGEST_SCAN = 32
+
+
+@final
+class Unknown:
+    """A value that only a run can know; `raw_keys` if it is the bits of known keys."""
+
+    def __init__(self, raw_keys: Names | None = None):
+        self.raw_keys = raw_keys
+
+
+@final
+class Deferred:
+    """A constant that is worked out once somebody asks for it."""
+
+    def __init__(self, compute: Callable[[], Any]):
+        self.compute = compute
+
+
+def name_keys(shape: tuple[int, ...], text: str, *, born: bool) -> Names:
+    """A new name for every key of an array.
+
+    **Arguments:**
+
+    - `shape`: of the array; its first axis counts environments.
+    - `text`: what the keys are, for messages.
+    - `born`: whether they belong to the carry.
+    """
+    names = np.empty(shape, object)
+    for index in np.ndindex(shape):
+        names[index] = Name(text, born, environment=index[0] if index else None)
+    return names
+
+
+@final
+class Walk:
+    """Walks through jaxprs and writes what it sees into a book."""
+
+    def __init__(self, book: KeyBook):
+        self.book = book
+        self._held_by_module: dict[int, Names] = {}
+        self._line_of_call: Line | None = None
+
+    def closed(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The values of the outputs of a `ClosedJaxpr`.
+
+        **Arguments:**
+
+        - `jaxpr`: the `ClosedJaxpr`.
+        - `inputs`: names for keys, and `Unknown()` for everything else.
+        """
+        return self._open(jaxpr.jaxpr, map(self._constant, jaxpr.consts), inputs)
+
+    def _constant(self, value: Any) -> Value:
+        if not _is_key(value):
+            return value
+        if id(value) not in self._held_by_module:
+            text = "a key that the module holds or closes over"
+            self._held_by_module[id(value)] = name_keys(value.shape, text, born=False)
+        return self._held_by_module[id(value)]
+
+    def _open(
+        self, jaxpr: Any, constants: Iterable[Value], inputs: Sequence[Value]
+    ) -> list[Value]:
+        values: dict[Any, Value] = dict(
+            zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *inputs), strict=True)
+        )
+
+        def read(atom: Any) -> Value:
+            return atom.val if isinstance(atom, jex.Literal) else values[atom]
+
+        for equation in jaxpr.eqns:
+            operands = [read(atom) for atom in equation.invars]
+            results = self._equation(equation, operands)
+            values.update(zip(equation.outvars, results, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, equation: Any, operands: list[Value]) -> Sequence[Value]:
+        loop = {"scan": self._scan, "while": self._while, "cond": self._cond}
+        primitive = equation.primitive.name
+        if primitive in loop:
+            return loop[primitive](equation, operands)
+        inner = _inner_jaxpr(equation)
+        if inner is not None:
+            return self._inline(equation, inner, operands)
+        if any(_is_key(outvar.aval) for outvar in equation.outvars):
+            return self._makes_keys(equation, operands)
+        if any(map(_are_names, operands)):
+            return self._reads_keys(equation, operands)
+        return _numbers(equation, operands)
+
+    def _inline(self, equation: Any, inner: Any, operands: list[Value]) -> list[Value]:
+        # The inside of a `jit` may have been traced for another caller, so it stands
+        # in the line of the call.
+        outer = self._line_of_call
+        if equation.primitive.name in ("jit", "pjit"):
+            self._line_of_call = self._line(equation)
+        constants = map(self._constant, getattr(inner, "consts", ()))
+        results = self._open(getattr(inner, "jaxpr", inner), constants, operands)
+        self._line_of_call = outer
+        return results
+
+    def _line(self, equation: Any) -> Line:
+        return self._line_of_call or Line(equation)
+
+    # Keys become numbers, or other keys.
+
+    def _reads_keys(self, equation: Any, operands: list[Value]) -> list[Value]:
+        primitive = equation.primitive.name
+        if primitive == "random_unwrap":
+            return [Unknown(raw_keys=operands[0])]
+        if primitive.startswith("random_"):
+            for name in operands[0].flat:
+                self.book.draw(name, self._line(equation))
+        return [Unknown() for _ in equation.outvars]
+
+    def _makes_keys(self, equation: Any, operands: list[Value]) -> list[Value]:
+        primitive = equation.primitive.name
+        shape: tuple[int, ...] = equation.outvars[0].aval.shape
+        if primitive == "random_split":
+            return [self._split(equation, operands[0], shape)]
+        if primitive == "random_fold_in":
+            return [self._fold_in(equation, operands[0], operands[1], shape)]
+        if primitive in ("random_seed", "random_wrap"):
+            return [self._from_bits(equation, operands[0], shape)]
+        if primitive in ("random_clone", "copy", "copy_p", "optimization_barrier"):
+            return operands
+        if primitive == "select_n":
+            return [self._select(operands[0], operands[1:])]
+        return self._move(equation, operands)
+
+    def _split(self, equation: Any, keys: Names, shape: tuple[int, ...]) -> Names:
+        children = np.empty(shape, object)
+        for index, parent in np.ndenumerate(keys):
+            siblings = shape[keys.ndim :]
+            for number, place in enumerate(np.ndindex(siblings)):
+                child = self.book.child(parent, number, self._line(equation))
+                children[index + place] = child
+        return children
+
+    def _fold_in(
+        self, equation: Any, keys: Names, data: Value, shape: tuple[int, ...]
+    ) -> Names:
+        # `fold_in(key, i)` is `split(key)[i]`, so a child is known by its number.
+        number = _evaluate(data)
+        tags = np.empty(shape, object)
+        for index in np.ndindex(shape):
+            tags[index] = (data, index)
+        if number is not None:
+            tags[...] = np.asarray(number).astype(np.int64) % 2**32
+        parents = np.broadcast_to(keys, shape)
+        children = np.empty(shape, object)
+        for index in np.ndindex(shape):
+            children[index] = self.book.child(
+                parents[index], tags[index], self._line(equation)
+            )
+        return children
+
+    def _from_bits(self, equation: Any, bits: Value, shape: tuple[int, ...]) -> Names:
+        raw = bits.raw_keys if isinstance(bits, Unknown) else None
+        if raw is not None and raw.shape == shape:
+            return raw
+        text = f"a key made from a seed or from raw bits ({self._line(equation)})"
+        return name_keys(shape, text, born=False)
+
+    def _select(self, which: Value, cases: list[Names]) -> Names:
+        choice = _evaluate(which)
+        if choice is not None:
+            which_case = np.asarray(choice).astype(np.int64)
+            return np.asarray(np.choose(which_case, cases), object)
+        chosen = np.empty(cases[0].shape, object)
+        for index in np.ndindex(chosen.shape):
+            options = tuple(case[index] for case in cases)
+            chosen[index] = self.book.one_of(options, (which, index))
+        return chosen
+
+    def _move(self, equation: Any, operands: list[Value]) -> list[Value]:
+        """Lets the operation act on numbers that stand for the names."""
+        catalogue = list(
+            dict.fromkeys(name for o in operands if _are_names(o) for name in o.flat)
+        )
+        numbers = {name: number for number, name in enumerate(catalogue)}
+        number_of = np.vectorize(numbers.__getitem__, otypes=[np.int32])
+        stand_ins = [number_of(o) if _are_names(o) else _evaluate(o) for o in operands]
+        if not catalogue or any(stand_in is None for stand_in in stand_ins):
+            return self._opaque(equation, catalogue)
+        lookup = np.empty(len(catalogue), object)
+        lookup[:] = catalogue
+        return [np.asarray(lookup[moved]) for moved in _apply(equation, stand_ins)]
+
+    def _opaque(self, equation: Any, sources: Sequence[Name]) -> list[Value]:
+        return [
+            self._opaque_keys(sources, outvar.aval.shape)
+            if _is_key(outvar.aval)
+            else Unknown()
+            for outvar in equation.outvars
+        ]
+
+    def _opaque_keys(self, sources: Sequence[Name], shape: tuple[int, ...]) -> Names:
+        identity, keys = object(), np.empty(shape, object)
+        for index in np.ndindex(shape):
+            keys[index] = self.book.opaque(tuple(sources), (identity, index))
+        return keys
+
+    # Control flow.
+
+    def _scan(self, equation: Any, operands: list[Value]) -> list[Value]:
+        parameters = equation.params
+        n_constants, n_carry = parameters["num_consts"], parameters["num_carry"]
+        constants = operands[:n_constants]
+        carry = operands[n_constants : n_constants + n_carry]
+        xs = operands[n_constants + n_carry :]
+        length = parameters["length"]
+        steps = range(length)[:: -1 if parameters["reverse"] else 1]
+        ys: dict[int, list[Value]] = {}
+        for step in steps[:_LONGEST_SCAN]:
+            inputs = [*constants, *carry, *(_row(x, step) for x in xs)]
+            results = self.closed(parameters["jaxpr"], inputs)
+            carry, ys[step] = results[:n_carry], results[n_carry:]
+        if not 0 < length <= _LONGEST_SCAN:
+            return self._opaque(equation, _names_among(operands))
+        stacked = [
+            np.stack(column) if _are_names(column[0]) else Unknown()
+            for column in zip(*(ys[step] for step in range(length)), strict=True)
+        ]
+        return [*carry, *stacked]
+
+    def _while(self, equation: Any, operands: list[Value]) -> list[Value]:
+        parameters = equation.params
+        n_condition, n_body = parameters["cond_nconsts"], parameters["body_nconsts"]
+        condition = operands[:n_condition]
+        body = operands[n_condition : n_condition + n_body]
+        carry = operands[n_condition + n_body :]
+        before = carry
+        # Twice: what the first turn leaves undone, the second does again.
+        for _ in range(2):
+            self.closed(parameters["cond_jaxpr"], [*condition, *carry])
+            before, carry = carry, self.closed(
+                parameters["body_jaxpr"], [*body, *carry]
+            )
+        sources = _names_among(operands)
+        return [
+            self._left_by_loop(old, new, sources) if _are_names(new) else Unknown()
+            for old, new in zip(before, carry, strict=True)
+        ]
+
+    def _left_by_loop(
+        self, before: Names, after: Names, sources: Sequence[Name]
+    ) -> Names:
+        unchanged = np.equal(before, after)
+        return np.where(unchanged, after, self._opaque_keys(sources, after.shape))
+
+    def _cond(self, equation: Any, operands: list[Value]) -> list[Value]:
+        which, *arguments = operands
+        branches = equation.params["branches"]
+        choice = _evaluate(which)
+        if choice is not None:
+            index = min(max(int(choice), 0), len(branches) - 1)
+            return self.closed(branches[index], arguments)
+        outer, results = self.book, list[list[Value]]()
+        books = [outer.copy() for _ in branches]
+        for branch, book in zip(branches, books, strict=True):
+            self.book = book
+            results.append(self.closed(branch, arguments))
+        self.book = outer
+        for book in books:
+            outer.merge(book)
+        return [
+            self._select(Unknown(), list(cases)) if _are_names(cases[0]) else Unknown()
+            for cases in zip(*results, strict=True)
+        ]
+
+
+def _is_key(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _are_names(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.object_
+
+
+def _names_among(values: Sequence[Value]) -> list[Name]:
+    return [name for value in values if _are_names(value) for name in value.flat]
+
+
+def _inner_jaxpr(equation: Any) -> Any:
+    """What a `jit`, a `checkpoint` or a function with its own derivative calls."""
+    for parameter in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        inner = equation.params.get(parameter)
+        if isinstance(inner, jex.ClosedJaxpr | jex.Jaxpr):
+            return inner
+    return None
+
+
+def _row(x: Value, step: int) -> Value:
+    if _are_names(x):
+        return np.asarray(x[step])
+    if isinstance(x, Unknown):
+        return Unknown()
+    return Deferred(lambda: np.asarray(_evaluate(x))[step])
+
+
+def _evaluate(value: Value) -> Any:
+    """The number or array that a constant stands for; `None` if it is unknown."""
+    if isinstance(value, Deferred):
+        return value.compute()
+    return None if isinstance(value, Unknown) else value
+
+
+def _numbers(equation: Any, operands: list[Value]) -> list[Value]:
+    if equation.effects or any(isinstance(o, Unknown) for o in operands):
+        return [Unknown() for _ in equation.outvars]
+
+    def compute(position: int) -> Any:
+        return _apply(equation, [_evaluate(operand) for operand in operands])[position]
+
+    return [
+        Deferred(lambda position=position: compute(position))
+        for position in range(len(equation.outvars))
+    ]
+
+
+def _apply(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of one operation; the frequent ones without compiling anything."""
+    parameters, operand = equation.params, operands[0] if operands else None
+    match equation.primitive.name:
+        case "slice":
+            strides = parameters["strides"] or (1,) * np.ndim(operand)
+            bounds = zip(
+                parameters["start_indices"],
+                parameters["limit_indices"],
+                strides,
+                strict=True,
+            )
+            return [np.asarray(operand)[tuple(slice(*bound) for bound in bounds)]]
+        case "squeeze" | "reshape" | "expand_dims":
+            return [np.reshape(operand, equation.outvars[0].aval.shape)]
+        case "transpose":
+            return [np.transpose(operand, parameters["permutation"])]
+        case "concatenate":
+            return [np.concatenate(operands, axis=parameters["dimension"])]
+        case "stack":
+            return [np.stack(operands, axis=parameters["axis"])]
+        case _:
+            with jax.ensure_compile_time_eval():
+                results = equation.primitive.bind(
+                    *map(jnp.asarray, operands), **parameters
+                )
+            several = equation.primitive.multiple_results
+            return [np.asarray(result) for result in (results if several else [results])]

@@ -1,0 +1,44 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import pytest
+from helpers import assert_close, small_network
+from nnx_ppo_fn import initial_rollout_state, partition_trainable, replay, unroll_env
+from nnx_ppo_fn.envs import make
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    env = make("probe:counting")
+    network = small_network(jr.key(0), env.observation_size)
+    start = initial_rollout_state(env, network, jr.split(jr.key(1), 6))
+    end, rollout = jax.jit(lambda s: unroll_env(env, network, s, 11))(start)
+    return network, end, rollout
+
+
+def test_unchanged_weights_give_the_recorded_outputs(recorded):
+    network, end, rollout = recorded
+    replayed = replay(network, rollout)
+    assert jnp.sum(rollout.is_first) > 6
+    assert_close(replayed.output, rollout.transitions.network_output)
+    assert_close(replayed.next_state, end.carry)
+
+
+def test_a_minibatch_replays_as_the_whole_does(recorded):
+    network, _, rollout = recorded
+    rows = jnp.array([5, 0, 3])
+    part = replay(network, rollout.minibatch(rows))
+    whole = replay(network, rollout)
+    assert_close(part.output, jax.tree.map(lambda leaf: leaf[:, rows], whole.output))
+
+
+def test_new_weights_keep_the_actions_and_change_their_likelihood(recorded):
+    network, _, rollout = recorded
+    parameters, rest = partition_trainable(network)
+    moved = eqx.combine(jtu.tree_map(lambda p: 1.3 * p + 0.05, parameters), rest)
+    replayed = replay(moved, rollout).output
+    old = rollout.transitions.network_output
+    assert jnp.array_equal(replayed.actions, old.actions)
+    assert jnp.max(jnp.abs(replayed.loglikelihoods - old.loglikelihoods)) > 1e-2

@@ -1,0 +1,28 @@
+"""Runs every test under strict JAX modes and with runtime type checks on."""
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+
+# Before the first import of the package, so that every function in it is checked.
+install_import_hook(
+    "nnx_ppo_fn",
+    "beartype.beartype(conf=beartype.BeartypeConf(strategy=beartype.BeartypeStrategy.On))",
+)
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def getkey():
+    """A function that hands out a new random key at every call."""
+    chain = jax.random.key(20261129)
+
+    def next_key():
+        nonlocal chain
+        chain, key = jax.random.split(chain)
+        return key
+
+    return next_key

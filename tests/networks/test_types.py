@@ -1,0 +1,102 @@
+import importlib
+import inspect
+import pkgutil
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import nnx_ppo_fn
+import numpy as np
+import pytest
+from nnx_ppo_fn._keys import advance_keys
+from nnx_ppo_fn.networks.feedforward import Stateless
+from nnx_ppo_fn.networks.types import (
+    ChainedModule,
+    output,
+    StatefulModule,
+    StatelessModule,
+    StochasticModule,
+    UnrolledModule,
+)
+
+
+def package_modules():
+    """Every class of the package that is an `eqx.Module`."""
+    prefix = f"{nnx_ppo_fn.__name__}."
+    for info in pkgutil.walk_packages(nnx_ppo_fn.__path__, prefix):
+        if not info.name.endswith("__main__"):
+            try:
+                importlib.import_module(info.name)
+            except ImportError as error:  # an extra that is not installed
+                assert prefix not in str(error), error
+    found, stack = set(), [eqx.Module]
+    while stack:
+        for child in stack.pop().__subclasses__():
+            if child not in found:
+                found.add(child)
+                stack.append(child)
+    return sorted(
+        {cls for cls in found if cls.__module__.startswith(prefix)},
+        key=lambda cls: f"{cls.__module__}.{cls.__qualname__}",
+    )
+
+
+def test_every_class_is_abstract_or_final():
+    classes = package_modules()
+    assert len(classes) > 15
+    for cls in classes:
+        final = "__final__" in vars(cls)
+        abstract = inspect.isabstract(cls) or bool(getattr(cls, "__abstractvars__", ()))
+        assert final != abstract, f"{cls} must be either abstract or final"
+        for base in cls.__mro__[1:]:
+            assert "__final__" not in vars(base), f"{cls} derives from final {base}"
+
+
+@pytest.mark.parametrize(
+    "base, methods",
+    [
+        (StatefulModule, {"initialize_state", "__call__", "reset_state"}),
+        (StatelessModule, {"__call__"}),
+        (ChainedModule, {"initialize_state", "reset_state", "advance", "apply"}),
+        (StochasticModule, {"apply"}),
+        (
+            UnrolledModule,
+            {"initialize_state", "__call__", "reset_state", "unroll"},
+        ),
+    ],
+)
+def test_what_an_author_writes(base, methods):
+    assert set(base.__abstractmethods__) == methods
+
+
+def test_output_fills_in_what_a_module_has_nothing_to_say_about():
+    plain = output("value", batch=3)
+    assert plain.next_state == () and plain.output == "value"
+    assert plain.metrics == {} and plain.rollout_extras is None
+    np.testing.assert_array_equal(plain.regularization_loss, np.zeros(3))
+
+
+def test_regularisation_is_kept_in_float32():
+    loss = output(0, batch=2, regularization_loss=jnp.ones(2, jnp.bfloat16))
+    assert loss.regularization_loss.dtype == jnp.float32
+
+
+def test_update_statistics_does_nothing_by_default():
+    module = Stateless(jnp.tanh)
+    assert module.update_statistics(None) is module
+
+
+class Draws(StochasticModule):
+    def apply(self, draw, x, rollout_extras=None):
+        return output(draw, batch=len(x), rollout_extras=rollout_extras)
+
+
+def test_a_stochastic_module_carries_a_chain_that_survives_resets(getkey):
+    keys = jr.split(getkey(), 3)
+    module = Draws()
+    state = module.initialize_state(keys)
+    result = module(module.reset_state(state), jnp.ones((3, 1)), "extras")
+    next_chain, draw = advance_keys(keys)
+    for got, expected in [(result.next_state, next_chain), (result.output, draw)]:
+        np.testing.assert_array_equal(jr.key_data(got), jr.key_data(expected))
+    assert result.rollout_extras == "extras"

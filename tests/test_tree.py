@@ -1,0 +1,115 @@
+from collections import OrderedDict
+from types import MappingProxyType
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from hypothesis import given, settings, strategies as st
+from nnx_ppo_fn._tree import (
+    canonical,
+    is_key,
+    merge_time,
+    select,
+    shape_text,
+    split_time,
+    strong,
+    take,
+)
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+shapes = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3))
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes)
+def test_split_undoes_merge(shape):
+    length, batch, features = shape
+    tree = {
+        "a": np.arange(length * batch * features).reshape(length, batch, features),
+        "b": (np.arange(length * batch).reshape(length, batch) > 2,),
+    }
+    merged = merge_time(tree)
+    assert merged["a"].shape == (length * batch, features)
+    restored = split_time(merged, (length, batch))
+    np.testing.assert_array_equal(restored["a"], tree["a"])
+    np.testing.assert_array_equal(restored["b"][0], tree["b"][0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=5), st.integers(0, 2))
+def test_select_picks_whole_rows(mask, ndim):
+    shape = (len(mask), *range(2, 2 + ndim))
+    ones, zeros = jnp.ones(shape), jnp.zeros(shape)
+    picked = np.asarray(select(jnp.array(mask), ones, zeros))
+    rows = np.array(mask, np.float32).reshape(-1, *[1] * ndim)
+    np.testing.assert_array_equal(picked, np.broadcast_to(rows, shape))
+
+
+def test_select_lets_no_nan_through_and_works_on_keys(getkey):
+    mask = jnp.array([True, False])
+    poisoned = jnp.full((2, 3), jnp.nan)
+    kept = select(~mask, {"x": poisoned}, {"x": jnp.ones((2, 3))})["x"]
+    np.testing.assert_array_equal(kept[0], [1, 1, 1])
+    gradient = jax.grad(
+        lambda scale: jnp.sum(select(mask, scale * jnp.ones((2, 3)), poisoned)[0])
+    )(2.0)
+    assert gradient == 3
+
+    left, right = jr.split(getkey(), (2, 2))
+    picked = select(mask, left, right)
+    np.testing.assert_array_equal(
+        jr.key_data(picked), jr.key_data(jnp.stack([left[0], right[1]]))
+    )
+
+
+def test_select_passes_through_what_is_the_same():
+    array = jnp.ones(2)
+    assert select(jnp.array([True, False]), (array,), (array,))[0] is array
+
+
+def test_take_along_both_axes():
+    x = np.arange(24).reshape(2, 3, 4)
+    rows = jnp.array([2, 0, 2])
+    np.testing.assert_array_equal(take((x,), rows, axis=1)[0], x[:, [2, 0, 2]])
+    np.testing.assert_array_equal(take(x[0], rows, axis=0), x[0][[2, 0, 2]])
+
+
+def test_strong_removes_weak_types_and_keeps_values(getkey):
+    key = getkey()
+    tree = strong({"weak": jnp.array(1.0) * 2, "python": 3, "key": key})
+    assert not tree["weak"].weak_type and tree["weak"] == 2
+    assert not tree["python"].weak_type and tree["python"].dtype == jnp.int32
+    assert tree["key"] is key
+
+
+def test_canonical_sorts_every_mapping():
+    leaf = np.ones(3)
+    tree = OrderedDict(b=leaf, a=[MappingProxyType({"d": 1, "c": (leaf,)})])
+    result = canonical(tree)
+    assert type(result) is dict and list(result) == ["a", "b"]
+    assert type(result["a"][0]) is dict and list(result["a"][0]) == ["c", "d"]
+    assert result["b"] is leaf and result["a"][0]["c"][0] is leaf
+
+
+def test_canonical_leaves_other_nodes_alone():
+    pair = Pair(1, {"a": 2})
+    assert canonical(pair) is pair
+
+
+def test_is_key(getkey):
+    key = getkey()
+    assert is_key(key) and is_key(jax.eval_shape(lambda: key))
+    assert not is_key(jr.key_data(key)) and not is_key(3)
+
+
+def test_shape_text_names_the_leaves_of_a_tree():
+    assert shape_text(np.ones((2, 3))) == "[2, 3]"
+    assert shape_text({"a": np.ones(2), "b": 1.0}) == "['a'] [2], ['b'] float"
+    assert shape_text({}) == "{}"
