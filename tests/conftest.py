@@ -13,6 +13,8 @@ install_import_hook(
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Tests compile much and run little.
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
+
 from nnx_ppo_fn import (
     CategoricalSampler,
     Dense,

@@ -67,6 +67,7 @@ def test_a_run_says_what_it_does_and_how_it_went(run):
     begin, *middle, trained, evaluated, end = text.splitlines()
     assert begin.startswith("environment   probe:memory")
     assert "1,024 steps in 8 environments, seed 3" in text
+    assert middle.index("compiling ...") == 3
     assert middle[-1].startswith("1,024 of 1,024 steps | evaluation return")
     assert trained.startswith("trained       1,024 steps in ")
     reward = result.eval_history[-1]["eval/episode_reward/mean"]
@@ -356,6 +357,7 @@ def test_the_live_display_shows_the_latest_numbers(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     display = Live(Progress(1024))
+    display.start()
     display.say("[not markup]")
     display.update({"eval/episode_reward/mean": 12.5}, 0)
     display.update({"episode/return/mean": math.nan, "losses/critic/mean": 2.0}, 512)

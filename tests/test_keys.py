@@ -3,8 +3,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from nnx_ppo_fn._keys import advance_keys, derive, EpisodeKeys, Held, normals
 from scipy import stats
+
+from nnx_ppo_fn._keys import advance_keys, derive, EpisodeKeys, Held, normals
 
 
 def data(keys):

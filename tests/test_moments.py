@@ -2,9 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import tree_equal
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
+
+from helpers import tree_equal
 from nnx_ppo_fn._counter import Counter
 from nnx_ppo_fn._moments import Moments
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from nnx_ppo_fn.algorithms.checks import check_training
+from nnx_ppo_fn.algorithms.types import own
 from nnx_ppo_fn.envs import CartPole, make, UnknownEnvironmentError
 from nnx_ppo_fn.presets import build, POLICIES, preset
 
@@ -38,7 +39,7 @@ def test_cartpole_has_the_settings_that_are_known_to_work():
 @pytest.mark.parametrize("env_name", ["hidden-cartpole", "pendulum"])
 def test_what_is_built_fits_together(env_name, policy, getkey):
     setup = build(env_name, policy, key=getkey())
-    check_training(setup.train_env, setup.network)
+    check_training(setup.train_env, own(setup.network))
 
 
 def test_only_training_sees_scaled_rewards(getkey):

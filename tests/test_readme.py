@@ -3,9 +3,6 @@
 import re
 from pathlib import Path
 
-import jax.numpy as jnp
-import pytest
-
 
 HOME = Path(__file__).parent.parent
 README = (HOME / "README.md").read_text()
@@ -13,12 +10,12 @@ PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 SHELL = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("code", PYTHON)
-def test_python_runs(code, capsys):
-    names = {"__name__": "readme"}
-    exec(compile(code, "README.md", "exec"), names)
-    assert jnp.isfinite(float(capsys.readouterr().out.splitlines()[-1]))
-    assert names["result"].total_steps >= 20_000
+def test_the_example_learns(capsys):
+    (code,) = PYTHON
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert int(lines[-1][0]) >= 120_000
+    assert float(lines[-1][1]) > 2 * float(lines[0][1])
 
 
 def test_ci_runs_the_test_command():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from hypothesis import given, settings, strategies as st
+
 from nnx_ppo_fn._tree import (
     canonical,
     is_key,

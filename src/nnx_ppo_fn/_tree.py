@@ -53,7 +53,7 @@ def split_time(tree: Tree, shape: tuple[int, ...]) -> Tree:
 
 def take(tree: Tree, indices: Int[Array, " minibatch"], *, axis: int) -> Tree:
     """The rows `indices` of every leaf, along `axis`."""
-    return tree_map(lambda leaf: jnp.take(leaf, indices, axis=axis), tree)
+    return tree_map(lambda leaf: jnp.take(leaf, indices, axis=axis, mode="clip"), tree)
 
 
 def strong(tree: Tree) -> Tree:

@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast, final, TextIO
+from typing import Any, cast, final, TextIO, TypeAlias
 
 import equinox as eqx
 import jax
@@ -32,6 +32,9 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 NETWORK = "network.eqx"
 PICTURE = "learning_curve.png"
+
+Metrics: TypeAlias = Mapping[str, int | float]
+"""Numbers by name; counts are integers."""
 
 
 @final
@@ -76,7 +79,7 @@ class RunFolder:
         self.path = path
         self._metrics = (path / METRICS).open("x", encoding="utf-8")
 
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
+    def log(self, metrics: Metrics, step: int) -> None:
         """Appends one line of metrics.
 
         **Arguments:**
@@ -176,7 +179,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
 
 
-def read_metrics(folder: Path) -> list[dict[str, float]]:
+def read_metrics(folder: Path) -> list[Metrics]:
     """All lines of `metrics.jsonl`; a `null` is NaN again."""
     lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
     return [

@@ -2,8 +2,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+
 from nnx_ppo_fn import gae, successor_values
-from nnx_ppo_fn.algorithms.advantages import combine, masked_mean, normalize
+from nnx_ppo_fn.algorithms.advantages import masked_mean, normalize, per_sampler
 
 
 def column(*numbers, dtype=jnp.float32):
@@ -115,9 +116,21 @@ def test_the_mean_over_nothing_is_zero():
     assert masked_mean(column(jnp.nan), column(False, dtype=bool)) == 0
 
 
-def test_combined_advantages_reach_every_log_likelihood():
-    combined = combine(
-        {"food": column(1, 2), "pain": column(-3, 4)}, {"arm": 0, "leg": 0}
+def test_combined_advantages_reach_every_sampler():
+    combined = per_sampler(
+        {"food": column(1, 2), "pain": column(-3, 4)},
+        {"arm": 0, "leg": 0},
+        combined=True,
     )
     np.testing.assert_array_equal(combined["arm"][:, 0], [-2, 6])
     np.testing.assert_array_equal(combined["leg"][:, 0], [-2, 6])
+
+
+def test_one_reward_serves_every_sampler_and_several_need_one_each():
+    shared = per_sampler(column(1, 2), {"arm": 0, "leg": 0}, combined=False)
+    np.testing.assert_array_equal(shared["leg"][:, 0], [1, 2])
+    several = {"food": column(1, 2), "pain": column(-3, 4)}
+    own = per_sampler(several, {"food": 0, "pain": 0}, combined=False)
+    assert own is several
+    with pytest.raises(ValueError, match="combine_advantages=True"):
+        per_sampler(several, {"arm": 0, "leg": 0}, combined=False)

@@ -3,6 +3,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
+
 from nnx_ppo_fn import EvalConfig, PPOConfig, TrainConfig
 
 

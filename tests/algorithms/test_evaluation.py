@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+
 from helpers import mlp_network, small_network
 from nnx_ppo_fn import derive, evaluate
 from nnx_ppo_fn.algorithms import evaluation

@@ -7,6 +7,7 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+
 from helpers import mlp_network
 from nnx_ppo_fn import (
     CategoricalSampler,

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import pytest
+
 from helpers import assert_close, small_network
 from nnx_ppo_fn import initial_rollout_state, partition_trainable, replay, unroll_env
 from nnx_ppo_fn.envs import make

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+
 from helpers import assert_close, small_network
 from nnx_ppo_fn import (
     EpisodeWrapper,
@@ -91,8 +92,9 @@ def test_two_short_rollouts_are_one_long_one(collected):
     middle, first = unroll_env(env, network, start, 4)
     last, second = unroll_env(env, network, middle, LENGTH - 4)
     assert_close(last, end)
-    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first.transitions,
-                        second.transitions)
+    both = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]), first.transitions, second.transitions
+    )
     assert_close(both.rewards, rollout.transitions.rewards)
     assert_close(both.network_output, rollout.transitions.network_output)
 

@@ -8,6 +8,7 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+
 from helpers import assert_close, small_config, small_network, tree_equal
 from nnx_ppo_fn import new_training_state, ppo_step, Status
 from nnx_ppo_fn.algorithms.update import learning_rate_at, minibatch_indices
@@ -67,9 +68,7 @@ def test_the_same_key_gives_the_same_bits_and_another_key_others(stepped):
 
 def test_scanning_is_stepping(state, stepped):
     scanned, rows = jax.jit(
-        lambda s: jax.lax.scan(
-            lambda s, _: ppo_step(ENV, s, CONFIG), s, None, length=2
-        )
+        lambda s: jax.lax.scan(lambda s, _: ppo_step(ENV, s, CONFIG), s, None, length=2)
     )(state)
     twice, metrics = step(ENV, stepped[0], CONFIG)
     assert_close(scanned, twice, tolerance=1e-4)
@@ -84,17 +83,15 @@ def test_mapping_over_seeds_and_learning_rates_is_running_them_one_by_one():
     ppo = dataclasses.replace(CONFIG.ppo, learning_rate=rates)
     sweep = dataclasses.replace(CONFIG, ppo=ppo)
     axes = jtu.tree_map(lambda leaf: 0 if leaf is rates else None, sweep)
-    mapped, _ = jax.jit(
-        jax.vmap(ft.partial(ppo_step, ENV), in_axes=(0, axes))
-    )(states, sweep)
+    mapped, _ = jax.jit(jax.vmap(ft.partial(ppo_step, ENV), in_axes=(0, axes)))(
+        states, sweep
+    )
     seeds, _ = jax.jit(
         lambda s, c: jax.vmap(ppo_step, in_axes=(None, 0, None))(ENV, s, c)
     )(states, CONFIG)
     for index, rate in enumerate(rates):
         one = dataclasses.replace(CONFIG.ppo, learning_rate=float(rate))
-        alone, _ = step(
-            ENV, new_state(index), dataclasses.replace(CONFIG, ppo=one)
-        )
+        alone, _ = step(ENV, new_state(index), dataclasses.replace(CONFIG, ppo=one))
         row = jtu.tree_map(lambda leaf, index=index: leaf[index], mapped)
         assert_close(row.parameters, alone.parameters, 1e-4)
         assert tree_equal(row.rollout_state.keys, alone.rollout_state.keys)

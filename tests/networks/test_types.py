@@ -5,9 +5,10 @@ import pkgutil
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-import nnx_ppo_fn
 import numpy as np
 import pytest
+
+import nnx_ppo_fn
 from nnx_ppo_fn._keys import advance_keys
 from nnx_ppo_fn.networks.feedforward import Stateless
 from nnx_ppo_fn.networks.types import (

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+
 from helpers import assert_close
 from nnx_ppo_fn._keys import EpisodeKeys, normals
 from nnx_ppo_fn.networks.adapter import PPOAdapter
@@ -79,13 +80,11 @@ def modules():
         "network": Sequential(
             [
                 Normalizer(SIZE),
-                Clock(jnp.array(0.1)),
                 Leak(jnp.array(0.5)),
                 Parallel(memory=GRU(SIZE, 4, key=next(keys)), linear=dense(4)),
                 Stateless(lambda x: jnp.concatenate([x["memory"], x["linear"]], -1)),
-                VariationalBottleneck(4),
                 PPOAdapter(
-                    action=NormalTanhSampler(0.1), value=Dense(4, 1, key=next(keys))
+                    action=CategoricalSampler(0.1), value=Dense(8, 1, key=next(keys))
                 ),
             ]
         ),

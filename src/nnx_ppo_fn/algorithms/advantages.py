@@ -95,16 +95,37 @@ def gae(
     return advantages
 
 
-def combine(advantages: PyTree, loglikelihoods: PyTree) -> PyTree:
-    """The sum of the advantages of all rewards, once for every log-likelihood.
+def per_sampler(
+    advantages: PyTree, loglikelihoods: PyTree, *, combined: bool
+) -> PyTree:
+    """The advantage that each sampler is trained on.
 
     **Arguments:**
 
-    - `advantages`: a tree of `[T, B]` with an entry per reward.
-    - `loglikelihoods`: a tree of `[T, B]` with an entry per sampler.
+    - `advantages`: an array `[T, B]`, or a tree with an entry per reward.
+    - `loglikelihoods`: an array `[T, B]`, or a tree with an entry per sampler.
+    - `combined`: whether every sampler gets the sum over all rewards. A single reward
+      serves every sampler in any case.
+
+    **Returns:**
+
+    A tree like `loglikelihoods`.
+
+    **Raises:**
+
+    `ValueError` if rewards and samplers do not correspond and are not combined.
     """
-    total = ft.reduce(jnp.add, jtu.tree_leaves(advantages))
-    return jtu.tree_map(lambda _: total, loglikelihoods)
+    rewards = jtu.tree_leaves(advantages)
+    if combined or len(rewards) == 1:
+        total = ft.reduce(jnp.add, rewards)
+        return jtu.tree_map(lambda _: total, loglikelihoods)
+    if jtu.tree_structure(advantages) != jtu.tree_structure(loglikelihoods):
+        raise ValueError(
+            "several rewards need a sampler each, or combine_advantages=True: the "
+            f"rewards are {jtu.tree_structure(advantages)}, the samplers "
+            f"{jtu.tree_structure(loglikelihoods)}"
+        )
+    return advantages
 
 
 def normalize(

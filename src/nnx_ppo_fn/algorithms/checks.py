@@ -7,7 +7,6 @@ traced arguments.
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -17,6 +16,7 @@ from .._tree import shape_text, strong
 from ..envs import episode_flags, RLEnv
 from ..networks._errors import CompositionError
 from ..networks._routing import AnyModule
+from ..networks._trainable import partition_trainable
 from ..networks.types import PPONetworkOutput
 from ..testing import check_structure
 
@@ -138,18 +138,17 @@ def _check_rewards(rewards: PyTree, values: PyTree) -> None:
 
 def _warn_if_tied(network: AnyModule) -> None:
     """One array in two places becomes two arrays, each trained by itself."""
-    places: dict[int, str] = {}
-    for path, leaf in jtu.tree_leaves_with_path(network):
-        if not eqx.is_inexact_array(leaf):
-            continue
-        place = jtu.keystr(path)
-        if id(leaf) in places:
-            warnings.warn(
-                f"network{places[id(leaf)]} and network{place} are one array; training "
-                "unties them and gives each its own values",
-                stacklevel=4,
-            )
-        places[id(leaf)] = place
+    parameters, _ = partition_trainable(network)
+    places: dict[int, list[str]] = {}
+    for path, leaf in jtu.tree_leaves_with_path(parameters):
+        places.setdefault(id(leaf), []).append(f"network{jtu.keystr(path)}")
+    tied = [" and ".join(same) for same in places.values() if len(same) > 1]
+    if tied:
+        warnings.warn(
+            f"{'; '.join(tied)} are one array; training unties them and gives each "
+            "its own values",
+            stacklevel=4,
+        )
 
 
 def _batched(tree: PyTree) -> PyTree:

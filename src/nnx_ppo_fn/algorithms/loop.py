@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, final, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,11 @@ from .step import ppo_step, replay_tolerance
 from .types import Status, TrainingState
 
 
-LogFunction = Callable[[dict[str, float], int], None]
-CheckpointFunction = Callable[[TrainingState, int], None]
+Metrics: TypeAlias = dict[str, int | float]
+"""Numbers on the host, by name."""
+
+LogFunction: TypeAlias = Callable[[Metrics, int], None]
+CheckpointFunction: TypeAlias = Callable[[TrainingState, int], None]
 
 
 @final
@@ -43,8 +46,8 @@ class TrainResult:
 
     training_state: TrainingState
     network: AnyModule
-    final_metrics: dict[str, float]
-    eval_history: list[dict[str, float]]
+    final_metrics: Metrics
+    eval_history: list[Metrics]
     total_steps: int
     total_iterations: int
     compile_seconds: float
@@ -131,8 +134,8 @@ class Trainer:
         self.checkpoint_fn = checkpoint_fn
         self.steps = int(training_state.env_steps)
         self.iterations = 0
-        self.metrics: dict[str, float] = {}
-        self.eval_history: list[dict[str, float]] = []
+        self.metrics: Metrics = {}
+        self.eval_history: list[Metrics] = []
         self.compile_seconds = 0.0
         self.train_seconds = 0.0
         self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
@@ -149,14 +152,16 @@ class Trainer:
         return self.result()
 
     def result(self) -> TrainResult:
-        """What there is now."""
+        """What there is now: an interrupt may come before all of a chunk is logged."""
+        steps = int(self.state.env_steps)
+        unlogged = (steps - self.steps) // self.config.ppo.steps_per_iteration
         return TrainResult(
             training_state=self.state,
             network=self.state.network,
             final_metrics=self.metrics,
             eval_history=self.eval_history,
-            total_steps=self.steps,
-            total_iterations=self.iterations,
+            total_steps=steps,
+            total_iterations=self.iterations + unlogged,
             compile_seconds=self.compile_seconds,
             train_seconds=self.train_seconds,
         )
@@ -239,7 +244,7 @@ class Trainer:
             max_episode_length=settings.max_episode_length,
             deterministic=settings.deterministic,
         )
-        numbers = {name: float(value) for name, value in metrics.items()}
+        numbers: Metrics = {name: float(value) for name, value in metrics.items()}
         self.eval_history.append({"step": self.steps, **numbers})
         self.metrics = {**self.metrics, **numbers}
 

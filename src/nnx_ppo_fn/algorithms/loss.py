@@ -12,9 +12,9 @@ from .._custom_types import PyTree
 from ..networks._routing import AnyModule
 from .advantages import (
     advantages_and_targets,
-    combine,
     masked_mean,
     normalize,
+    per_sampler,
     successor_values,
 )
 from .config import LoggingLevel, PPOConfig, Scalar
@@ -74,8 +74,9 @@ def ppo_loss(
         discounting_factor=config.discounting_factor,
         gae_lambda=config.gae_lambda,
     )
-    if config.combine_advantages:
-        advantages = combine(advantages, new.loglikelihoods)
+    advantages = per_sampler(
+        advantages, new.loglikelihoods, combined=config.combine_advantages
+    )
     if config.normalize_advantages:
         advantages = jtu.tree_map(
             lambda a: normalize(a, config.advantage_std_floor, counted), advantages

@@ -2,7 +2,7 @@
 
 import functools as ft
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -210,6 +210,7 @@ class _SameArrays:
         return jtu.tree_unflatten(kept.structure, leaves)
 
 
+@final
 class _Flat(eqx.Module):
     """Leaves, some of them left out, with the structure of the whole."""
 

@@ -44,8 +44,8 @@ def new_training_state(
     `EnvironmentError`, `CompositionError` or `LawViolation` where the environment or
     the network breaks its contract.
     """
-    network = own(network)
     check_training(env, network)
+    network = own(network)
     parameters, constants, static = split_network(network)
     environment_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
         derive(key, "environments"), jnp.arange(config.ppo.n_envs)

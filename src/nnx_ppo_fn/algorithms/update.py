@@ -99,9 +99,11 @@ def update(
         )
         if LoggingLevel.GRAD_NORM in config.logging_level:
             metrics["grad_norm"] = optax.global_norm(gradient)
-        updates, optimizer_state = optimizer.update(
-            gradient, optimizer_state, parameters
-        )
+        # Optax raises floats to integer powers, which strict promotion forbids.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, optimizer_state = optimizer.update(
+                gradient, optimizer_state, parameters
+            )
         return (optax.apply_updates(parameters, updates), optimizer_state), metrics
 
     (parameters, optimizer_state), metrics = jax.lax.scan(

@@ -3,21 +3,25 @@
 import abc
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any, final
 
+from ..runs import Metrics
 from .progress import EVALUATION, Progress
 
 
 class AbstractDisplay(abc.ABC):
-    """Shows a run. `stop` must be called, whatever happens in it."""
+    """Shows a run. After `start`, `stop` must be called, whatever happens."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Shows that the run has begun, and compiles."""
 
     @abc.abstractmethod
     def say(self, text: str) -> None:
         """Prints something that stays, above whatever moves."""
 
     @abc.abstractmethod
-    def update(self, metrics: Mapping[str, float], step: int) -> None:
+    def update(self, metrics: Metrics, step: int) -> None:
         """Shows an iteration.
 
         **Arguments:**
@@ -51,10 +55,13 @@ def new_display(*, quiet: bool, total_steps: int) -> AbstractDisplay:
 class Silence(AbstractDisplay):
     """Shows nothing."""
 
+    def start(self) -> None:
+        """Nothing."""
+
     def say(self, text: str) -> None:
         """Nothing."""
 
-    def update(self, metrics: Mapping[str, float], step: int) -> None:
+    def update(self, metrics: Metrics, step: int) -> None:
         """Nothing."""
 
     def stop(self) -> None:
@@ -68,11 +75,15 @@ class Lines(AbstractDisplay):
     def __init__(self, progress: Progress):
         self._progress = progress
 
+    def start(self) -> None:
+        """Says why nothing happens for a while."""
+        self.say("compiling ...")
+
     def say(self, text: str) -> None:
         """Prints at once, also into a pipe."""
         print(text, flush=True)
 
-    def update(self, metrics: Mapping[str, float], step: int) -> None:
+    def update(self, metrics: Metrics, step: int) -> None:
         """A line, if this iteration was evaluated."""
         self._progress.update(metrics, step)
         if EVALUATION in metrics:
@@ -115,13 +126,16 @@ class Live(AbstractDisplay):
             refresh_per_second=8,
             vertical_overflow="visible",
         )
+
+    def start(self) -> None:
+        """Begins to draw."""
         self._live.start()
 
     def say(self, text: str) -> None:
         """Prints above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def update(self, metrics: Mapping[str, float], step: int) -> None:
+    def update(self, metrics: Metrics, step: int) -> None:
         """Moves the bar and keeps the numbers."""
         self._progress.update(metrics, step)
         self._bar.update(

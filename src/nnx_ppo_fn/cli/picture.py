@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..algorithms.config import default_replay_tolerance
-from ..runs import PICTURE, read_description, read_metrics
+from ..runs import Metrics, PICTURE, read_description, read_metrics
 from .progress import (
     CRITIC_LOSS,
     EVALUATION,
@@ -65,7 +65,7 @@ def draw_learning_curve(folder: Path) -> None:
     figure.savefig(folder / PICTURE, dpi=150)
 
 
-def _draw_returns(panel: Any, lines: list[dict[str, float]]) -> None:
+def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
     steps, returns = _series(lines, TRAINING_RETURN)
     panel.plot(steps, returns, color=_GREY, linewidth=1, label="training episodes")
     steps, returns = _series(lines, EVALUATION)
@@ -93,7 +93,7 @@ def _draw_returns(panel: Any, lines: list[dict[str, float]]) -> None:
     panel.legend(frameon=False, loc="best")
 
 
-def _draw_critic_loss(panel: Any, lines: list[dict[str, float]]) -> None:
+def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
     steps, losses = _series(lines, CRITIC_LOSS)
     panel.plot(steps, losses, color=_ORANGE, linewidth=1.2)
     if any(loss > 0 for loss in losses):
@@ -101,9 +101,7 @@ def _draw_critic_loss(panel: Any, lines: list[dict[str, float]]) -> None:
     panel.set_ylabel("Critic loss")
 
 
-def _draw_log_ratio(
-    panel: Any, lines: list[dict[str, float]], tolerance: float
-) -> None:
+def _draw_log_ratio(panel: Any, lines: list[Metrics], tolerance: float) -> None:
     steps, ratios = _series(lines, LOG_RATIO)
     panel.plot(steps, ratios, color=_ORANGE, linewidth=1.5, clip_on=False, zorder=3)
     panel.axhline(tolerance, color=_GREY, linewidth=1, linestyle="--")
@@ -124,8 +122,8 @@ def _draw_log_ratio(
 
 
 def _series(
-    lines: list[dict[str, float]], name: str
-) -> tuple[list[float], list[float]]:
+    lines: list[Metrics], name: str
+) -> tuple[list[int | float], list[int | float]]:
     """The steps at which a metric was logged, and its values, without NaN."""
     points = [
         (line["step"], line[name])

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Mapping
 from typing import final
+
+from ..runs import Metrics
 
 
 EVALUATION = "eval/episode_reward/mean"
@@ -37,7 +38,7 @@ class Progress:
         self._first: tuple[float, int] | None = None
         self._steps_per_second = math.nan
 
-    def update(self, metrics: Mapping[str, float], step: int) -> None:
+    def update(self, metrics: Metrics, step: int) -> None:
         """Notes an iteration.
 
         **Arguments:**
@@ -79,7 +80,7 @@ class Progress:
         }
 
 
-def number(value: float) -> str:
+def number(value: int | float) -> str:
     """A metric in few characters, of which about three digits matter."""
     size = abs(value)
     if size and not 1e-3 <= size < 1e6:

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from ..algorithms.loop import TrainingFault, TrainingInterrupted, TrainResult
 from ..algorithms.ppo import train_ppo
 from ..networks._trainable import partition_trainable
 from ..presets import build, preset, Setup
-from ..runs import RunFolder
+from ..runs import Metrics, RunFolder
 from ..testing.violation import LawViolation
 from .arguments import UsageError
 from .display import AbstractDisplay, new_display
@@ -47,9 +46,10 @@ def train(options: argparse.Namespace) -> int:
     folder = _open_folder(options, setup)
     display = new_display(quiet=options.quiet, total_steps=_whole_budget(setup))
     with closing(folder):
+        for line in _introduction(options, setup, folder.path):
+            display.say(line)
+        display.start()
         try:
-            for line in _introduction(options, setup, folder.path):
-                display.say(line)
             code, result, problem = _run(setup, folder, display)
             folder.save_network(result.network)
             draw_learning_curve(folder.path)
@@ -101,7 +101,7 @@ class _Recorder:
         self._display = display
         self._reward_scale = reward_scale
 
-    def __call__(self, metrics: Mapping[str, float], step: int) -> None:
+    def __call__(self, metrics: Metrics, step: int) -> None:
         """What `train_ppo` calls once per iteration."""
         self.has_begun = True
         unscaled = {

@@ -18,7 +18,7 @@ class Sequential(Container[Any, Any]):
 
     layers: tuple[AnyModule, ...]
 
-    def __init__(self, layers: Sequence[AnyModule]):
+    def __init__(self, layers: Sequence[Any]):
         """**Arguments:**
 
         - `layers`: the modules, first to last; at least one.
@@ -56,9 +56,9 @@ class Parallel(Container[Any, dict[str, Any]]):
 
     def __init__(
         self,
-        components: Mapping[str, AnyModule] | None = None,
+        components: Mapping[str, Any] | None = None,
         /,
-        **named_components: AnyModule,
+        **named_components: Any,
     ):
         """**Arguments:**
 
@@ -77,8 +77,8 @@ class Parallel(Container[Any, dict[str, Any]]):
 
 def _components(
     kind: str,
-    components: Mapping[str, AnyModule] | None,
-    named_components: Mapping[str, AnyModule],
+    components: Mapping[str, Any] | None,
+    named_components: Mapping[str, Any],
 ) -> dict[str, AnyModule]:
     if components is not None and named_components:
         raise ValueError(f"{kind} takes either one mapping or keyword arguments")
@@ -91,6 +91,10 @@ def _components(
 
 
 def _expect_module(place: str, module: Any) -> None:
+    """Refuses what is not a module, with advice that a type checker would not give.
+
+    Constructors therefore take `Any` for modules.
+    """
     if isinstance(module, type) or not isinstance(module, StatefulModule):
         given = module.__name__ if isinstance(module, type) else type(module).__name__
         raise CompositionError(

@@ -96,7 +96,7 @@ class Stateless(StatelessModule[Any, Any]):
 
     function: Callable[[Any], Any]
 
-    def __init__(self, function: Callable[[Any], Any]):
+    def __init__(self, function: Any):
         """**Arguments:**
 
         - `function`: takes and returns trees with leaves `[B, ...]`.

@@ -161,8 +161,11 @@ class LSTM(RecurrentModule[LSTMState]):
         self.kernel, self.recurrent_kernel, self.bias = _weights(
             in_features, hidden_features, 4 * hidden_features, initializers, key
         )
-        zeros = jnp.zeros(hidden_features, jnp.float32)
-        self.initial_state = (zeros, zeros) if trainable_initial_state else None
+        self.initial_state = None
+        if trainable_initial_state:
+            # Two arrays, or h and c would count as tied.
+            h, c = jnp.zeros((2, hidden_features), jnp.float32)
+            self.initial_state = h, c
         self.gate_fn = gate_fn
         self.activation_fn = activation_fn
         self.in_features = in_features

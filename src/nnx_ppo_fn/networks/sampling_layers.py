@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from .._custom_types import Keys
 from .._keys import normals
+from .._tree import shape_text
 from ._errors import CompositionError
 from .types import output, SampledAction, StatefulModuleOutput, StochasticModule
 
@@ -121,7 +122,7 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
     def apply(
         self,
         draw: Keys,
-        x: Float[Array, "B n"] | Mapping[str, Array],
+        x: Float[Array, "..."] | Mapping[str, Array],
         rollout_extras: Int[Array, " B"] | None = None,
     ) -> StatefulModuleOutput[Any, SampledAction]:
         """Actions `[B]`, integers below `n`; the likeliest where `inference` is set."""
@@ -171,8 +172,6 @@ def _masked_logits(x: Any) -> Float[Array, "B n"]:
 
 
 def _expect_logits(logits: Any) -> Float[Array, "B n"]:
-    if not hasattr(logits, "ndim") or logits.ndim != 2:
-        raise CompositionError(
-            f"expected logits [B, n], got {getattr(logits, 'shape', type(logits))}"
-        )
+    if getattr(logits, "ndim", None) != 2:
+        raise CompositionError(f"expected logits [B, n], got {shape_text(logits)}")
     return logits.astype(jnp.float32)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
+from numpy.typing import NDArray
 
 from .._tree import is_key
 
@@ -66,7 +67,7 @@ def difference(
     return None
 
 
-def bits(leaf: Any) -> np.ndarray[Any, Any]:
+def bits(leaf: Any) -> NDArray[Any]:
     """An array's bits as unsigned bytes, one more axis than the array has."""
     values = np.ascontiguousarray(jr.key_data(leaf) if is_key(leaf) else leaf)
     return values.reshape((*np.shape(leaf), -1)).view(np.uint8)
@@ -84,13 +85,15 @@ def differing_bits(expected: Any, found: Any) -> Difference | None:
     return None
 
 
-def take_rows(tree: Any, rows: np.ndarray[Any, Any] | int | slice) -> Any:
+def take_rows(tree: Any, rows: NDArray[Any] | int | slice) -> Any:
     """The rows of every leaf `[B, ...]`, or the steps of every leaf `[T, B, ...]`.
 
     Numbers go through NumPy, which has nothing to compile.
     """
     return jtu.tree_map(
-        lambda leaf: leaf[rows] if is_key(leaf) else jnp.asarray(np.asarray(leaf)[rows]),
+        lambda leaf: (
+            leaf[rows] if is_key(leaf) else jnp.asarray(np.asarray(leaf)[rows])
+        ),
         tree,
     )
 
@@ -120,8 +123,8 @@ def _report(
     path: str,
     old: Any,
     new: Any,
-    unequal: np.ndarray[Any, Any],
-    distance: np.ndarray[Any, Any] | None,
+    unequal: NDArray[Any] | np.bool_,
+    distance: NDArray[Any] | None,
     batch_axis: int,
 ) -> Difference | None:
     if not np.any(unequal):

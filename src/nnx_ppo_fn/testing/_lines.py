@@ -10,7 +10,7 @@ import jaxtyping
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(
-    str(Path(library.__file__).parent) for library in (jax, equinox, jaxtyping)
+    str(Path(str(library.__file__)).parent) for library in (jax, equinox, jaxtyping)
 )
 _MACHINERY = (
     str(_PACKAGE / "_keys.py"),

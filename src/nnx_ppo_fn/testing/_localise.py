@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.tree_util as jtu
+from jax.core import Tracer
 
 from ..networks._routing import Call, Container, Name, named, place, shaped_like
 from ..networks.types import StatefulModule
@@ -76,6 +77,6 @@ def record_inputs(
 
 
 def _without_tracers(leaf: Any) -> Any:
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     return leaf

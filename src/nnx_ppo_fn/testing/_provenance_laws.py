@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax.tree_util as jtu
 import numpy as np
 
 from .._tree import is_key
 from ._names import KeyBook, KeyMisuse
+from ._provenance import name_keys, Walk
 from ._traces import carry_leaves, CarryLeaf, Trace
-from .provenance import name_keys, Unknown, Value, Walk
+from ._values import Unknown, Value
 from .violation import LawViolation
 
 
@@ -26,13 +26,35 @@ def key_violations(
     - `reset`: of `reset_state`.
     """
     leaves = carry_leaves(born.result)
-    if not any(is_key(leaf.leaf) for leaf in leaves) and not _draws(rollout, replay):
-        return
     stale: list[LawViolation] = []
     for mode, step in (("rollout", rollout), ("replay", replay)):
         if step is not None:
             yield from _follow(leaves, born, step, reset, mode, stale)
     yield from stale
+
+
+def used_key_leaves(state: Any, step: Trace) -> set[str]:
+    """The paths of the carry's keys that a step draws or derives from.
+
+    **Arguments:**
+
+    - `state`: the carry that the step was traced with.
+    - `step`: the trace of the step.
+    """
+    leaves, book = carry_leaves(state), KeyBook()
+    names = [
+        name_keys(leaf.leaf.shape, leaf.path, born=True)
+        if is_key(leaf.leaf)
+        else Unknown()
+        for leaf in leaves
+    ]
+    others = len(step.jaxpr.in_avals) - len(names)
+    try:
+        Walk(book).closed(step.jaxpr, [*names, *(Unknown() for _ in range(others))])
+    except KeyMisuse:
+        # Another law's concern; what was used until then is known.
+        pass
+    return {name.text for name in book.recent}
 
 
 def _follow(
@@ -115,8 +137,3 @@ def _call_by_path(leaves: Sequence[CarryLeaf], state: Sequence[Value]) -> None:
     for name, paths in places.items():
         same = " (the same key)" if len(paths) > 1 else ""
         name.text = f"the carry's key {' and '.join(paths)}{same}"
-
-
-def _draws(*traces: Trace | None) -> bool:
-    """Whether any random operation stands in the jaxprs."""
-    return any("random_" in str(t.jaxpr) for t in traces if t is not None)

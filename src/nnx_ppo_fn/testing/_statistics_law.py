@@ -1,7 +1,7 @@
 """The law of statistics."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -13,7 +13,8 @@ from ..networks._routing import Container, named
 from ..networks._trainable import partition_trainable
 from ..networks.normalizer import Normalizer
 from ..networks.types import StatefulModule
-from ._compare import difference, Difference, differing_bits, take_rows
+from ._compare import Difference, difference, differing_bits, take_rows
+from ._compile import compiled
 from ._dependence import used_leaves
 from ._traces import signature, trace
 from ._trial import Trial
@@ -29,28 +30,26 @@ def statistics(trial: Trial) -> None:
     if not jtu.tree_leaves(extras):
         return
     _expect_extras_to_be_read(trial)
-    updated = module.update_statistics(extras)
-    if updated is module:
-        return
-    _expect_same_structure(module, updated)
+    _expect_same_structure(module, extras)
+    at_once = _updated(module, extras)
     _expect_equal_bits(
         partition_trainable(module)[0],
-        partition_trainable(updated)[0],
+        partition_trainable(at_once)[0],
         "update_statistics moves a parameter",
         "statistics sit among the parameters, where an optimiser and weight decay "
         "move them too. Wrap them in NonTrainable(...)",
     )
     _expect_equal_bits(
         module,
-        module.update_statistics(take_rows(extras, slice(0))),
+        _updated(module, take_rows(extras, slice(0))),
         "an empty rollout (T = 0) changes the statistics",
         "a mean over no samples is NaN, or a count moves per call instead of per "
         "sample. Weigh what comes in by how many samples there are",
     )
     half = trial.length // 2
-    first, second = take_rows(extras, slice(half)), take_rows(extras, slice(half, None))
-    in_halves = module.update_statistics(first).update_statistics(second)
-    different = difference(_arrays(updated), _arrays(in_halves), slack=10.0)
+    first = _updated(module, take_rows(extras, slice(half)))
+    in_halves = _updated(first, take_rows(extras, slice(half, None)))
+    different = difference(_arrays(at_once), _arrays(in_halves), slack=10.0)
     if different is not None:
         raise _violation(
             f"merging a rollout in two halves differs from merging it at once: "
@@ -60,8 +59,19 @@ def statistics(trial: Trial) -> None:
             "how time is cut. Keep the number of samples, and merge means and sums of "
             "squares by it",
         )
-    for before, after, inputs in _normalizers(module, updated, extras):
+    for before, after, inputs in _normalizers(module, at_once, extras):
         _expect_moments(before, after, inputs)
+
+
+def _updated(module: AnyModule, extras: Any) -> AnyModule:
+    """The module with its statistics brought up to date, compiled."""
+    arrays, rest = eqx.partition(module, eqx.is_array)
+    return eqx.combine(_update(arrays, rest, extras), rest)
+
+
+@compiled
+def _update(arrays: Any, rest: Any, extras: Any) -> Any:
+    return _arrays(eqx.combine(arrays, rest).update_statistics(extras))
 
 
 def _expect_extras_to_be_read(trial: Trial) -> None:
@@ -99,7 +109,8 @@ def _expect_extras_to_be_read(trial: Trial) -> None:
             )
 
 
-def _expect_same_structure(module: AnyModule, updated: AnyModule) -> None:
+def _expect_same_structure(module: AnyModule, extras: Any) -> None:
+    updated = eqx.filter_eval_shape(module.update_statistics, extras)
     cause = (
         "update_statistics builds another module. Replace the statistics alone, with "
         "equinox.tree_at, by arrays of the same shapes and dtypes"
@@ -114,7 +125,7 @@ def _expect_same_structure(module: AnyModule, updated: AnyModule) -> None:
     for (path, old), new in zip(
         jtu.tree_leaves_with_path(module), jtu.tree_leaves(updated), strict=True
     ):
-        if eqx.is_array(old) and signature(old) != signature(new):
+        if eqx.is_array(old) and (old.shape, old.dtype) != (new.shape, new.dtype):
             raise LawViolation(
                 "statistics",
                 f"update_statistics turns {signature(old)} into {signature(new)}",
@@ -146,9 +157,12 @@ def _expect_moments(before: Normalizer, after: Normalizer, inputs: Any) -> None:
         lambda mean: jax.ShapeDtypeStruct(mean.shape, mean.dtype), before.mean
     )
     fresh = Normalizer(shapes)
-    if differing_bits(_arrays(before.statistics), _arrays(fresh.statistics)) is not None:
+    if (
+        differing_bits(_arrays(before.statistics), _arrays(fresh.statistics))
+        is not None
+    ):
         # One that has seen samples already: another, without a past, stands in for it.
-        after = fresh.update_statistics(inputs)
+        after = cast(Normalizer, _updated(fresh, inputs))
     samples = [
         np.asarray(leaf, np.float64).reshape(-1, *leaf.shape[2:])
         for leaf in jtu.tree_leaves(inputs)

@@ -5,12 +5,14 @@ from typing import Any
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from numpy.typing import NDArray
 
 from .._tree import is_key
 from ..networks.types import StatefulModuleOutput
-from ._compare import bits, difference, Difference, differing_bits, take_rows
+from ._compare import bits, Difference, difference, differing_bits, take_rows
+from ._provenance_laws import used_key_leaves
+from ._traces import carry_leaves, trace
 from ._trial import both_modes, Trial
-from ._traces import carry_leaves
 from .violation import LawViolation
 
 
@@ -20,16 +22,16 @@ def slicing(trial: Trial) -> None:
     x = trial.steps[0].x
     whole = both_modes(trial.module, trial.evolved, x, never)
     for description, rows in trial.subsets.items():
-        part = both_modes(
-            trial.module, *take_rows((trial.evolved, x, never), rows)
-        )
-        for mode, expected, found in zip(("rollout", "replay"), whole, part, strict=True):
+        part = both_modes(trial.module, *take_rows((trial.evolved, x, never), rows))
+        for mode, expected, found in zip(
+            ("rollout", "replay"), whole, part, strict=True
+        ):
             different = difference(take_rows(expected, rows), found)
             if different is not None:
                 raise _violation(
                     "slicing",
-                    f"in the {mode}, {description} of the batch differ from the same "
-                    f"rows within it: {different}",
+                    f"in the {mode}, the module does not treat {description} as it "
+                    f"does within the whole batch: {different}",
                     different,
                     "a row looks at other rows or at how many there are: a mean over "
                     "the batch axis, a reshape that mixes environments, or numbers "
@@ -78,7 +80,7 @@ def reset(trial: Trial) -> None:
                 prefix="state",
                 environment=int(rows[different.environment]),
             )
-    for description, fill in (("huge numbers", False), ("NaN", True)):
+    for description, fill in (("NaN", True), ("huge numbers", False)):
         refilled = module.reset_state(_refill(evolved, with_nan=fill))
         different = differing_bits(expected, refilled)
         if different is not None:
@@ -132,38 +134,50 @@ def freshness(trial: Trial) -> None:
     }
     for description, state in states.items():
         _no_shared_keys(description, state)
+    traced = trace(
+        lambda state, x: trial.module(state, x), trial.evolved, trial.steps[0].x
+    )
+    used = used_key_leaves(trial.evolved, traced)
     for step in trial.steps:
         reset_rows = np.asarray(step.is_first)
         after = carry_leaves(step.rollout.next_state)
         for old, new in zip(carry_leaves(step.before), after, strict=True):
-            if not (old.held and is_key(old.leaf)):
+            if not is_key(old.leaf):
                 continue
             kept = _equal_rows(old.leaf, new.leaf)
-            _held_rows_kept(old.path, kept | reset_rows)
-            _held_rows_renewed(old.path, ~kept | ~reset_rows)
+            if old.held:
+                _expect_rows(old.path, kept | reset_rows, *_HELD_CHANGES)
+                _expect_rows(old.path, ~kept | ~reset_rows, *_HELD_STAYS)
+            elif old.path in used:
+                _expect_rows(old.path, ~kept | reset_rows, *_USED_STAYS)
 
 
-def _held_rows_kept(path: str, right: np.ndarray[Any, Any]) -> None:
+_HELD_CHANGES = (
+    "a held key changes without a reset",
+    "Held marks a key that lasts until the next reset. Pass it on as it is, and "
+    "replace it in reset_state only",
+)
+_HELD_STAYS = (
+    "a held key is the same after a reset",
+    "reset_state passes the held key on, so every episode gets the same numbers. "
+    "Take a new one from a chain: `EpisodeKeys.of(state.chain)`",
+)
+_USED_STAYS = (
+    "a step uses a key and leaves it in the carry as it was",
+    "the chain of keys advances in some steps only, or for some environments. Let it "
+    "advance in every step: `next_state, draw = advance_keys(state)`. A key that is "
+    "meant to last until the next reset belongs in Held(key)",
+)
+
+
+def _expect_rows(path: str, right: NDArray[Any], problem: str, cause: str) -> None:
     if not np.all(right):
         raise LawViolation(
             "freshness",
-            "a held key changes without a reset",
+            problem,
             leaf=path,
             environment=int(np.argmin(right)),
-            cause="Held marks a key that lasts until the next reset. Pass it on as it "
-            "is, and replace it in reset_state only",
-        )
-
-
-def _held_rows_renewed(path: str, right: np.ndarray[Any, Any]) -> None:
-    if not np.all(right):
-        raise LawViolation(
-            "freshness",
-            "a held key is the same after a reset",
-            leaf=path,
-            environment=int(np.argmin(right)),
-            cause="reset_state passes the held key on, so every episode gets the same "
-            "numbers. Take a new one from a chain: `EpisodeKeys.of(state.chain)`",
+            cause=cause,
         )
 
 
@@ -174,9 +188,7 @@ def _no_shared_keys(description: str, state: Any) -> None:
             continue
         for environment, row in enumerate(bits(leaf.leaf)):
             for key in row.reshape(-1, row.shape[-1]):
-                owner, path = owners.setdefault(
-                    key.tobytes(), (environment, leaf.path)
-                )
+                owner, path = owners.setdefault(key.tobytes(), (environment, leaf.path))
                 if owner != environment:
                     raise LawViolation(
                         "freshness",
@@ -190,7 +202,7 @@ def _no_shared_keys(description: str, state: Any) -> None:
                     )
 
 
-def _equal_rows(old: Any, new: Any) -> np.ndarray[Any, Any]:
+def _equal_rows(old: Any, new: Any) -> NDArray[Any]:
     equal = bits(old) == bits(new)
     return np.all(equal.reshape(len(equal), -1), axis=-1)
 
@@ -223,13 +235,12 @@ def _unlike_fresh(trial: Trial, reset_carry: Any) -> Difference | None:
     return differing_bits(trial.born, compared)
 
 
-def _without_extras(result: StatefulModuleOutput[Any, Any]) -> dict[str, Any]:
-    return {
-        "next_state": result.next_state,
-        "output": result.output,
-        "regularization_loss": result.regularization_loss,
-        "metrics": result.metrics,
-    }
+def _without_extras(
+    result: StatefulModuleOutput[Any, Any],
+) -> StatefulModuleOutput[Any, Any]:
+    return StatefulModuleOutput(
+        result.next_state, result.output, result.regularization_loss, result.metrics
+    )
 
 
 def _violation(

@@ -1,10 +1,13 @@
 """The jaxprs of a module's methods, and the shapes that go in and come out."""
 
+import contextlib
 import dataclasses
+from collections.abc import Generator
 from typing import Any, final
 
 import jax
 import jax.tree_util as jtu
+from jax.core import Tracer
 
 from .._keys import Held
 from .violation import LawViolation
@@ -23,21 +26,43 @@ class Trace:
     result: Any
 
 
-def trace(function: Any, *arguments: Any) -> Trace:
-    """Traces a function on trees of `jax.ShapeDtypeStruct`s or arrays.
-
-    A module that hides a traced value in something mutable breaks here.
-    """
+@contextlib.contextmanager
+def without_leaks() -> Generator[None]:
+    """Turns JAX's error about a leaked tracer into a violation of the law of carry."""
     try:
-        jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        yield
     except jax.errors.UnexpectedTracerError as error:
-        raise LawViolation(
-            "carry",
-            "a value from an earlier call lives on outside the carry",
-            cause="the module writes into something mutable (a list, a dict, a closure, "
-            "a global). Modules are pure: put what must live on into `next_state`, and "
-            "running statistics into `rollout_extras` and `update_statistics`",
-        ) from error
+        raise leak() from error
+
+
+def leak() -> LawViolation:
+    """The violation of a module that remembers outside the carry."""
+    return LawViolation(
+        "carry",
+        "a value from an earlier call lives on outside the carry",
+        cause="the module writes into something mutable (a list, a dict, a closure, a "
+        "global). Modules are pure: put what must live on into `next_state`, and "
+        "running statistics into `rollout_extras` and `update_statistics`",
+    )
+
+
+def leaked(module: Any, first: Trace, later: Trace) -> bool:
+    """Whether `later` meets a traced value that `first` left behind.
+
+    Values that are being traced further outside, where whoever checks is traced
+    himself, are the module's own or stand in `first` too.
+    """
+    known = {id(value) for value in (*first.jaxpr.consts, *jtu.tree_leaves(module))}
+    return any(
+        isinstance(value, Tracer) and id(value) not in known
+        for value in later.jaxpr.consts
+    )
+
+
+def trace(function: Any, *arguments: Any) -> Trace:
+    """Traces a function on trees of `jax.ShapeDtypeStruct`s or arrays."""
+    with without_leaks():
+        jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
     return Trace(jaxpr, result)
 
 
@@ -54,7 +79,9 @@ class CarryLeaf:
 def carry_leaves(state: Any) -> list[CarryLeaf]:
     """Every leaf of a carry, in the order in which JAX flattens it."""
     leaves: list[CarryLeaf] = []
-    nodes = jtu.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, Held))
+    nodes = jtu.tree_leaves_with_path(
+        state, is_leaf=lambda node: isinstance(node, Held)
+    )
     for path, node in nodes:
         held = isinstance(node, Held)
         for inner, leaf in jtu.tree_leaves_with_path(node):
@@ -110,4 +137,7 @@ def signature(aval: Any) -> str:
 
 def leaf_paths(tree: Any) -> set[str]:
     """The paths of all leaves."""
-    return {jtu.keystr(path) or "a single leaf" for path, _ in jtu.tree_leaves_with_path(tree)}
+    return {
+        jtu.keystr(path) or "a single leaf"
+        for path, _ in jtu.tree_leaves_with_path(tree)
+    }

@@ -9,13 +9,12 @@ import functools as ft
 from typing import Any, final
 from zlib import crc32
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Key
+from numpy.typing import NDArray
 
 from .._custom_types import Keys
 from .._keys import derive
@@ -23,6 +22,7 @@ from .._tree import is_key
 from ..networks.types import StatefulModule, StatefulModuleOutput
 from ..networks.unroll import reset_where
 from ._compare import take_rows
+from ._compile import compiled
 
 
 @final
@@ -58,7 +58,7 @@ class Trial:
         self.length = length
         self.batch: int = jtu.tree_leaves(example_input)[0].shape[0]
         self._key = key
-        self.passes: dict[Any, Any] = {}
+        self.unrolled: Any = None
         self._example = jtu.tree_map(jnp.asarray, example_input)
 
     def random(self, purpose: str) -> np.random.Generator:
@@ -123,7 +123,7 @@ class Trial:
         return stack_steps([step.rollout for step in self.steps])
 
     @ft.cached_property
-    def subsets(self) -> dict[str, np.ndarray[Any, Any]]:
+    def subsets(self) -> dict[str, NDArray[Any]]:
         """Choices of rows of which none is a prefix."""
         last, middle = self.batch - 1, self.batch // 2
         return {
@@ -143,7 +143,7 @@ class Trial:
         return steps
 
 
-@eqx.filter_jit
+@compiled
 def both_modes(
     module: StatefulModule[Any, Any, Any], state: Any, x: Any, is_first: Array
 ) -> tuple[StatefulModuleOutput[Any, Any], StatefulModuleOutput[Any, Any]]:

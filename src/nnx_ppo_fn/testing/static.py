@@ -17,12 +17,15 @@ from ..networks.types import (
     UnrolledModule,
 )
 from ..networks.unroll import unroll
+from ._dependence_laws import replay_violations, reset_violations
 from ._localise import blame, record_inputs
 from ._provenance_laws import key_violations
 from ._traces import (
     expect_batch,
     key_shapes,
     leaf_paths,
+    leak,
+    leaked,
     signature,
     Trace,
     trace,
@@ -33,7 +36,17 @@ from .violation import LawViolation
 
 AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
 
-STATIC_LAWS = ("structure", "carry", "provenance", "reset", "unroll", "freshness")
+STATIC_LAWS = (
+    "structure",
+    "carry",
+    "provenance",
+    "reset",
+    "replay",
+    "re-weighting",
+    "unroll",
+    "statistics",
+    "freshness",
+)
 """The laws of which `check_structure` tests the part that needs no numbers."""
 
 # Batch sizes that no layer is likely to have as its number of features.
@@ -106,13 +119,26 @@ def _violations(module: AnyModule, x: Any) -> Iterator[LawViolation]:
     replay: Trace | None = None
     if extras is not None:
         replay = trace(module, born.result, x, extras)
+        if leaked(module, rollout, replay):
+            yield leak()
         yield from _output_shapes(replay.result)
         yield from _same_carry(
-            "carry", "a replayed step", born.result, replay.result.next_state,
+            "carry",
+            "a replayed step",
+            born.result,
+            replay.result.next_state,
             _STEP_CAUSE,
         )
     yield from key_violations(born, rollout, replay, reset)
-    yield from _unroll_shapes(module, born.result, x, rollout.result)
+    yield from reset_violations(born.result, reset)
+    if replay is not None:
+        arguments = (born.result, x, extras)
+        yield from replay_violations(module, arguments, rollout, replay)
+    if isinstance(module, StatelessModule | ChainedModule | UnrolledModule):
+        unrolled = _trace_unroll(module, born.result, x)
+        if leaked(module, rollout, unrolled):
+            yield leak()
+        yield from _unroll_shapes(rollout.result, unrolled.result)
 
 
 def _keys_in(module: AnyModule) -> Iterator[LawViolation]:
@@ -233,12 +259,7 @@ def _same_carry(
             )
 
 
-def _unroll_shapes(
-    module: AnyModule, state: Any, x: Any, step: StatefulModuleOutput[Any, Any]
-) -> Iterator[LawViolation]:
-    """For modules with a way through time of their own, one more trace."""
-    if not isinstance(module, StatelessModule | ChainedModule | UnrolledModule):
-        return
+def _trace_unroll(module: AnyModule, state: Any, x: Any) -> Trace:
     xs = jtu.tree_map(
         lambda leaf: jax.ShapeDtypeStruct((_LENGTH, *leaf.shape), leaf.dtype), x
     )
@@ -247,14 +268,13 @@ def _unroll_shapes(
     def whole(state: Any, xs: Any, is_first: Any) -> Any:
         return unroll(module, state, xs, is_first)
 
-    unrolled = trace(whole, state, xs, is_first).result
-    expected = StatefulModuleOutput(
-        step.next_state,
-        *jtu.tree_map(
-            lambda leaf: jax.ShapeDtypeStruct((_LENGTH, *leaf.shape), leaf.dtype),
-            (step.output, step.regularization_loss, step.metrics, step.rollout_extras),
-        ),
-    )
+    return trace(whole, state, xs, is_first)
+
+
+def _unroll_shapes(
+    step: StatefulModuleOutput[Any, Any], unrolled: Any
+) -> Iterator[LawViolation]:
+    expected = jax.eval_shape(_over_time, step)
     cause = (
         "unroll and __call__ do not compute the same thing. unroll returns outputs "
         "[T, B, ...] and the carry [B, ...] after the last step"
@@ -278,3 +298,18 @@ def _unroll_shapes(
                 leaf=jtu.keystr(path),
                 cause=cause,
             )
+
+
+def _over_time(step: StatefulModuleOutput[Any, Any]) -> StatefulModuleOutput[Any, Any]:
+    """A step's output with a leading axis of time, except for the carry."""
+
+    def repeat(leaf: Any) -> Any:
+        return jnp.broadcast_to(leaf, (_LENGTH, *leaf.shape))
+
+    return StatefulModuleOutput(
+        step.next_state,
+        *jtu.tree_map(
+            repeat,
+            (step.output, step.regularization_loss, step.metrics, step.rollout_extras),
+        ),
+    )

@@ -7,39 +7,32 @@ draw from a key. Numbers are followed only as far as they are constants, since t
 say which child is derived or which key is picked.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, final, TypeAlias
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, final
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ._lines import Line
 from ._names import KeyBook, Name
+from ._values import (
+    apply,
+    are_names,
+    evaluate,
+    Names,
+    numbers,
+    row,
+    Unknown,
+    Value,
+)
 
-
-Names: TypeAlias = np.ndarray[Any, np.dtype[np.object_]]
-Value: TypeAlias = Any
-"""`Names` for keys; a number, an array, `Deferred` or `Unknown` for the rest."""
 
 _LONGEST_SCAN = 32
-
-
-@final
-class Unknown:
-    """A value that only a run can know; `raw_keys` if it is the bits of known keys."""
-
-    def __init__(self, raw_keys: Names | None = None):
-        self.raw_keys = raw_keys
-
-
-@final
-class Deferred:
-    """A constant that is worked out once somebody asks for it."""
-
-    def __init__(self, compute: Callable[[], Any]):
-        self.compute = compute
+_JAX_RANDOM = str(Path(str(jax.__file__)).parent / "_src" / "random")
 
 
 def name_keys(shape: tuple[int, ...], text: str, *, born: bool) -> Names:
@@ -78,7 +71,7 @@ class Walk:
 
     def _constant(self, value: Any) -> Value:
         if not _is_key(value):
-            return value
+            return Unknown() if isinstance(value, Tracer) else value
         if id(value) not in self._held_by_module:
             text = "a key that the module holds or closes over"
             self._held_by_module[id(value)] = name_keys(value.shape, text, born=False)
@@ -106,13 +99,15 @@ class Walk:
         if primitive in loop:
             return loop[primitive](equation, operands)
         inner = _inner_jaxpr(equation)
+        if inner is not None and _is_distribution(equation, inner, operands):
+            return self._draw(equation, operands)
         if inner is not None:
             return self._inline(equation, inner, operands)
         if any(_is_key(outvar.aval) for outvar in equation.outvars):
             return self._makes_keys(equation, operands)
-        if any(map(_are_names, operands)):
+        if any(map(are_names, operands)):
             return self._reads_keys(equation, operands)
-        return _numbers(equation, operands)
+        return numbers(equation, operands)
 
     def _inline(self, equation: Any, inner: Any, operands: list[Value]) -> list[Value]:
         # The inside of a `jit` may have been traced for another caller, so it stands
@@ -135,8 +130,12 @@ class Walk:
         if primitive == "random_unwrap":
             return [Unknown(raw_keys=operands[0])]
         if primitive.startswith("random_"):
-            for name in operands[0].flat:
-                self.book.draw(name, self._line(equation))
+            return self._draw(equation, operands)
+        return [Unknown() for _ in equation.outvars]
+
+    def _draw(self, equation: Any, operands: list[Value]) -> list[Value]:
+        for name in _names_among(operands):
+            self.book.draw(name, self._line(equation))
         return [Unknown() for _ in equation.outvars]
 
     def _makes_keys(self, equation: Any, operands: list[Value]) -> list[Value]:
@@ -155,11 +154,10 @@ class Walk:
         return self._move(equation, operands)
 
     def _split(self, equation: Any, keys: Names, shape: tuple[int, ...]) -> Names:
-        children = np.empty(shape, object)
-        for index, parent in np.ndenumerate(keys):
-            siblings = shape[keys.ndim :]
-            for number, place in enumerate(np.ndindex(siblings)):
-                child = self.book.child(parent, number, self._line(equation))
+        children: Names = np.empty(shape, object)
+        for index in np.ndindex(keys.shape):
+            for number, place in enumerate(np.ndindex(shape[keys.ndim :])):
+                child = self.book.child(keys[index], number, self._line(equation))
                 children[index + place] = child
         return children
 
@@ -167,13 +165,13 @@ class Walk:
         self, equation: Any, keys: Names, data: Value, shape: tuple[int, ...]
     ) -> Names:
         # `fold_in(key, i)` is `split(key)[i]`, so a child is known by its number.
-        number = _evaluate(data)
-        tags = np.empty(shape, object)
+        number = evaluate(data)
+        tags: Names = np.empty(shape, object)
         for index in np.ndindex(shape):
             tags[index] = (data, index)
         if number is not None:
             tags[...] = np.asarray(number).astype(np.int64) % 2**32
-        parents = np.broadcast_to(keys, shape)
+        parents: Names = np.broadcast_to(keys, shape)
         children = np.empty(shape, object)
         for index in np.ndindex(shape):
             children[index] = self.book.child(
@@ -189,29 +187,29 @@ class Walk:
         return name_keys(shape, text, born=False)
 
     def _select(self, which: Value, cases: list[Names]) -> Names:
-        choice = _evaluate(which)
+        choice = evaluate(which)
         if choice is not None:
             which_case = np.asarray(choice).astype(np.int64)
             return np.asarray(np.choose(which_case, cases), object)
         chosen = np.empty(cases[0].shape, object)
         for index in np.ndindex(chosen.shape):
-            options = tuple(case[index] for case in cases)
+            options: tuple[Any, ...] = tuple(case[index] for case in cases)
             chosen[index] = self.book.one_of(options, (which, index))
         return chosen
 
     def _move(self, equation: Any, operands: list[Value]) -> list[Value]:
         """Lets the operation act on numbers that stand for the names."""
         catalogue = list(
-            dict.fromkeys(name for o in operands if _are_names(o) for name in o.flat)
+            dict.fromkeys(name for o in operands if are_names(o) for name in o.flat)
         )
-        numbers = {name: number for number, name in enumerate(catalogue)}
-        number_of = np.vectorize(numbers.__getitem__, otypes=[np.int32])
-        stand_ins = [number_of(o) if _are_names(o) else _evaluate(o) for o in operands]
+        number = {name: number for number, name in enumerate(catalogue)}
+        number_of = np.vectorize(number.__getitem__, otypes=[np.int32])
+        stand_ins = [number_of(o) if are_names(o) else evaluate(o) for o in operands]
         if not catalogue or any(stand_in is None for stand_in in stand_ins):
             return self._opaque(equation, catalogue)
         lookup = np.empty(len(catalogue), object)
         lookup[:] = catalogue
-        return [np.asarray(lookup[moved]) for moved in _apply(equation, stand_ins)]
+        return [np.asarray(lookup[moved]) for moved in apply(equation, stand_ins)]
 
     def _opaque(self, equation: Any, sources: Sequence[Name]) -> list[Value]:
         return [
@@ -239,13 +237,13 @@ class Walk:
         steps = range(length)[:: -1 if parameters["reverse"] else 1]
         ys: dict[int, list[Value]] = {}
         for step in steps[:_LONGEST_SCAN]:
-            inputs = [*constants, *carry, *(_row(x, step) for x in xs)]
+            inputs = [*constants, *carry, *(row(x, step) for x in xs)]
             results = self.closed(parameters["jaxpr"], inputs)
             carry, ys[step] = results[:n_carry], results[n_carry:]
         if not 0 < length <= _LONGEST_SCAN:
             return self._opaque(equation, _names_among(operands))
         stacked = [
-            np.stack(column) if _are_names(column[0]) else Unknown()
+            np.stack(column) if are_names(column[0]) else Unknown()
             for column in zip(*(ys[step] for step in range(length)), strict=True)
         ]
         return [*carry, *stacked]
@@ -260,12 +258,13 @@ class Walk:
         # Twice: what the first turn leaves undone, the second does again.
         for _ in range(2):
             self.closed(parameters["cond_jaxpr"], [*condition, *carry])
-            before, carry = carry, self.closed(
-                parameters["body_jaxpr"], [*body, *carry]
+            before, carry = (
+                carry,
+                self.closed(parameters["body_jaxpr"], [*body, *carry]),
             )
         sources = _names_among(operands)
         return [
-            self._left_by_loop(old, new, sources) if _are_names(new) else Unknown()
+            self._left_by_loop(old, new, sources) if are_names(new) else Unknown()
             for old, new in zip(before, carry, strict=True)
         ]
 
@@ -278,7 +277,7 @@ class Walk:
     def _cond(self, equation: Any, operands: list[Value]) -> list[Value]:
         which, *arguments = operands
         branches = equation.params["branches"]
-        choice = _evaluate(which)
+        choice = evaluate(which)
         if choice is not None:
             index = min(max(int(choice), 0), len(branches) - 1)
             return self.closed(branches[index], arguments)
@@ -291,7 +290,7 @@ class Walk:
         for book in books:
             outer.merge(book)
         return [
-            self._select(Unknown(), list(cases)) if _are_names(cases[0]) else Unknown()
+            self._select(Unknown(), list(cases)) if are_names(cases[0]) else Unknown()
             for cases in zip(*results, strict=True)
         ]
 
@@ -301,12 +300,8 @@ def _is_key(value: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def _are_names(value: Value) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.object_
-
-
 def _names_among(values: Sequence[Value]) -> list[Name]:
-    return [name for value in values if _are_names(value) for name in value.flat]
+    return [name for value in values if are_names(value) for name in value.flat]
 
 
 def _inner_jaxpr(equation: Any) -> Any:
@@ -318,59 +313,13 @@ def _inner_jaxpr(equation: Any) -> Any:
     return None
 
 
-def _row(x: Value, step: int) -> Value:
-    if _are_names(x):
-        return np.asarray(x[step])
-    if isinstance(x, Unknown):
-        return Unknown()
-    return Deferred(lambda: np.asarray(_evaluate(x))[step])
+def _is_distribution(equation: Any, inner: Any, operands: list[Value]) -> bool:
+    """Whether this calls a function of `jax.random` that gives numbers.
 
-
-def _evaluate(value: Value) -> Any:
-    """The number or array that a constant stands for; `None` if it is unknown."""
-    if isinstance(value, Deferred):
-        return value.compute()
-    return None if isinstance(value, Unknown) else value
-
-
-def _numbers(equation: Any, operands: list[Value]) -> list[Value]:
-    if equation.effects or any(isinstance(o, Unknown) for o in operands):
-        return [Unknown() for _ in equation.outvars]
-
-    def compute(position: int) -> Any:
-        return _apply(equation, [_evaluate(operand) for operand in operands])[position]
-
-    return [
-        Deferred(lambda position=position: compute(position))
-        for position in range(len(equation.outvars))
-    ]
-
-
-def _apply(equation: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results of one operation; the frequent ones without compiling anything."""
-    parameters, operand = equation.params, operands[0] if operands else None
-    match equation.primitive.name:
-        case "slice":
-            strides = parameters["strides"] or (1,) * np.ndim(operand)
-            bounds = zip(
-                parameters["start_indices"],
-                parameters["limit_indices"],
-                strides,
-                strict=True,
-            )
-            return [np.asarray(operand)[tuple(slice(*bound) for bound in bounds)]]
-        case "squeeze" | "reshape" | "expand_dims":
-            return [np.reshape(operand, equation.outvars[0].aval.shape)]
-        case "transpose":
-            return [np.transpose(operand, parameters["permutation"])]
-        case "concatenate":
-            return [np.concatenate(operands, axis=parameters["dimension"])]
-        case "stack":
-            return [np.stack(operands, axis=parameters["axis"])]
-        case _:
-            with jax.ensure_compile_time_eval():
-                results = equation.primitive.bind(
-                    *map(jnp.asarray, operands), **parameters
-                )
-            several = equation.primitive.multiple_results
-            return [np.asarray(result) for result in (results if several else [results])]
+    That is one draw, whatever goes on inside: `poisson` draws from one key in two
+    ways and keeps one of them.
+    """
+    debug_info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+    source = str(getattr(debug_info, "func_src_info", ""))
+    gives_keys = any(_is_key(outvar.aval) for outvar in equation.outvars)
+    return _JAX_RANDOM in source and not gives_keys and any(map(are_names, operands))

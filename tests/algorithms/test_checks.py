@@ -1,0 +1,121 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from helpers import mlp_network, small_config
+from nnx_ppo_fn import (
+    CompositionError,
+    Dense,
+    EnvironmentError,
+    new_training_state,
+    NormalTanhSampler,
+    Parallel,
+    PPOAdapter,
+    Sequential,
+    train_ppo,
+)
+from nnx_ppo_fn.envs import make
+
+
+ENV = make("probe:counting")
+
+
+def attempt(env, network):
+    new_training_state(env, network, small_config(), key=jr.key(0))
+
+
+class Changed(eqx.Module):
+    """The counting probe with something changed in what `step` returns."""
+
+    change: str
+
+    def reset(self, key):
+        return ENV.reset(key)
+
+    def step(self, state, action):
+        after = ENV.step(state, action)
+        match self.change:
+            case "structure":
+                return eqx.tree_at(
+                    lambda s: s.info, after, {**after.info, "speed": jnp.float32(1)}
+                )
+            case "dtype":
+                return eqx.tree_at(lambda s: s.obs, after, after.obs.astype(jnp.int32))
+            case "shape":
+                return eqx.tree_at(lambda s: s.obs, after, jnp.zeros(3))
+            case _:
+                raise RuntimeError("the simulator exploded")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("structure", r"another structure than reset.*step gives .*info\['speed'\]"),
+        ("dtype", r"state.obs as int32 \[1\], reset as float32 \[1\]"),
+        ("shape", r"state.obs as float32 \[3\], reset as float32 \[1\]"),
+        ("error", r"Changed.step fails for the network's action \[\]: the simulator"),
+    ],
+)
+def test_an_environment_that_cannot_be_looped_over_is_told_why(change, message):
+    with pytest.raises(EnvironmentError, match=message):
+        attempt(Changed(change), mlp_network(jr.key(0), 1))
+
+
+def test_a_wrong_observation_size_is_one_clear_error_before_anything_compiles():
+    with jax.log_compiles(False), pytest.raises(CompositionError) as info:
+        train_ppo(ENV, mlp_network(jr.key(0), 63), small_config())
+    assert "PPOAdapter.action > Sequential[0] (Dense)" in str(info.value)
+    assert "[B, 63]" in str(info.value) and "[5, 1]" in str(info.value)
+
+
+def test_a_network_that_is_no_ppo_network_is_told_what_is_missing():
+    with pytest.raises(CompositionError, match="end the network in a PPOAdapter"):
+        attempt(ENV, Dense(1, 2, key=jr.key(0)))
+
+
+def test_rewards_need_a_value_each():
+    food, pain = jr.split(jr.key(1))
+    network = PPOAdapter(
+        mlp_network(jr.key(0), 1).action,
+        Parallel(food=Dense(1, 1, key=food), pain=Dense(1, 1, key=pain)),
+    )
+    with pytest.raises(CompositionError, match="one value per reward"):
+        attempt(ENV, network)
+
+
+def test_an_action_of_the_wrong_kind_is_told_with_its_shape():
+    actor, critic = jr.split(jr.key(0))
+    network = PPOAdapter(
+        Sequential([Dense(1, 6, key=actor), NormalTanhSampler(0.0)]),
+        Dense(1, 1, key=critic),
+    )
+
+    class Strict(eqx.Module):
+        def reset(self, key):
+            return ENV.reset(key)
+
+        def step(self, state, action):
+            if action.shape != ():
+                raise ValueError("expected one integer")
+            return ENV.step(state, action)
+
+    with pytest.raises(EnvironmentError, match=r"action \[3\]: expected one integer"):
+        attempt(Strict(), network)
+
+
+def test_what_is_no_environment_is_told_what_one_has():
+    with pytest.raises((TypeError, EnvironmentError), match="RLEnv|reset"):
+        attempt("cartpole", mlp_network(jr.key(0), 1))
+
+
+def test_one_array_in_two_places_is_reported_as_untied():
+    shared = Dense(1, 1, key=jr.key(0))
+    adapter = mlp_network(jr.key(0), 1)
+    network = PPOAdapter(
+        Sequential([shared, *adapter.action.layers]),
+        Sequential([shared, adapter.value]),
+    )
+    with pytest.warns(UserWarning, match=r"action.layers\[0\].kernel.*are one array"):
+        attempt(ENV, network)

@@ -1,0 +1,143 @@
+import dataclasses
+
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+
+from helpers import assert_close, small_config, small_network, tree_equal
+from nnx_ppo_fn import (
+    EvalConfig,
+    Status,
+    train_ppo,
+    TrainingFault,
+    TrainingInterrupted,
+)
+from nnx_ppo_fn.algorithms.loop import run_iterations
+from nnx_ppo_fn.envs import make
+
+
+ENV = make("probe:counting")
+NETWORK = small_network(jr.key(7), ENV.observation_size)
+
+
+def train(config, **options):
+    return train_ppo(ENV, NETWORK, config, **options)
+
+
+def test_every_iteration_is_logged_in_order_with_its_own_numbers():
+    logged = []
+    result = train(
+        small_config(eval_enabled=True), log_fn=lambda m, s: logged.append((s, m))
+    )
+    assert [step for step, _ in logged] == [0, 40, 80, 120, 160, 200]
+    assert result.total_steps == 200 and result.total_iterations == 5
+    evaluated = [step for step, m in logged if "eval/lifespan/mean" in m]
+    assert evaluated == [0, 80, 160, 200]
+    assert [entry["step"] for entry in result.eval_history] == evaluated
+    losses = [m["losses/critic/mean"] for _, m in logged[1:]]
+    assert len(set(losses)) == 5
+    assert all(m["replay/log_ratio_max"] < 1e-5 for _, m in logged[1:])
+    assert all(m["replay/log_ratio_last"] > 1e-5 for _, m in logged[1:])
+    assert result.final_metrics == logged[-1][1]
+
+
+def test_evaluating_changes_nothing_of_the_training():
+    quiet = train(small_config())
+    evaluated = train(small_config(eval_enabled=True))
+    assert tree_equal(quiet.training_state, evaluated.training_state)
+
+
+def test_chunks_of_any_length_are_the_same_training():
+    whole = train(small_config())
+    cut = train(dataclasses.replace(small_config(), iterations_per_call=2))
+    assert tree_equal(whole.training_state, cut.training_state)
+
+
+def test_a_run_that_goes_on_is_the_run_that_never_stopped():
+    whole = train(small_config())
+    half = train(small_config(), total_steps=120)
+    kept = jax.tree.map(lambda leaf: leaf, half.training_state)
+    resumed = train_ppo(ENV, half.network, small_config(), initial_state=kept)
+    assert tree_equal(whole.training_state, resumed.training_state)
+    assert resumed.total_steps == 200 and resumed.total_iterations == 2
+    assert not kept.status.is_deleted()
+
+
+def test_the_key_wins_over_the_seed_and_the_seed_over_the_configuration():
+    by_seed = train(small_config(seed=3)).training_state
+    assert tree_equal(by_seed, train(small_config(), seed=3).training_state)
+    by_key = train(small_config(), key=jr.key(3), seed=8).training_state
+    assert tree_equal(by_seed, by_key)
+    assert not tree_equal(by_seed, train(small_config(seed=4)).training_state)
+
+
+def test_another_network_than_the_states_is_refused():
+    state = train(small_config(), total_steps=40).training_state
+    other = small_network(jr.key(7), ENV.observation_size, hidden=4)
+    with pytest.raises(ValueError, match="network of another structure"):
+        train_ppo(ENV, other, small_config(), initial_state=state)
+
+
+def test_checkpoints_come_at_their_steps_and_at_the_end():
+    steps = []
+    config = dataclasses.replace(small_config(), checkpoint_every_steps=90)
+    train(
+        config,
+        checkpoint_fn=lambda state, step: steps.append((step, int(state.env_steps))),
+    )
+    assert steps == [(120, 120), (200, 200)]
+
+
+def test_a_fault_keeps_the_last_good_state_and_explains_itself():
+    config = small_config(learning_rate=float("inf"))
+    with pytest.raises(
+        TrainingFault, match="parameter or a statistic.*learning rate"
+    ) as info:
+        train(config)
+    state = info.value.result.training_state
+    assert state.status == Status.UPDATE_NOT_FINITE
+    assert_close(
+        state.parameters, train(small_config(), total_steps=0).training_state.parameters
+    )
+
+
+def test_an_interrupt_keeps_what_there_is():
+    def interrupt(metrics, step):
+        if step == 80:
+            raise KeyboardInterrupt
+
+    config = dataclasses.replace(small_config(), iterations_per_call=1)
+    with pytest.raises(TrainingInterrupted) as info:
+        train(config, log_fn=interrupt)
+    result = info.value.result
+    assert result.total_steps == 80
+    assert int(result.training_state.env_steps) == 80
+    assert isinstance(info.value, KeyboardInterrupt)
+
+
+def test_a_budget_of_nothing_evaluates_and_returns():
+    result = train(small_config(eval_enabled=True), total_steps=0)
+    assert result.total_iterations == 0
+    assert [entry["step"] for entry in result.eval_history] == [0]
+
+
+def test_the_program_compiles_once_for_all_chunks_and_coefficients(monkeypatch):
+    traces = 0
+
+    def counted(*arguments):
+        nonlocal traces
+        traces += 1
+        return run_iterations(*arguments)
+
+    monkeypatch.setattr("nnx_ppo_fn.algorithms.loop.run_iterations", counted)
+    config = dataclasses.replace(
+        small_config(),
+        iterations_per_call=2,
+        eval=EvalConfig(every_steps=120, n_envs=2, max_episode_length=3),
+    )
+    train(config)
+    changed = dataclasses.replace(config.ppo, learning_rate=1e-4, clip_range=0.1)
+    state = train(dataclasses.replace(config, ppo=changed), seed=9).training_state
+    assert traces == 1
+    assert np.isfinite(float(state.env_steps.as_float()))

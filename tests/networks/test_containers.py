@@ -1,0 +1,174 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from helpers import assert_close, tree_equal
+from nnx_ppo_fn._keys import derive
+from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.networks._routing import Container
+from nnx_ppo_fn.networks.containers import Parallel, Sequential
+from nnx_ppo_fn.networks.feedforward import Dense, Stateless
+from nnx_ppo_fn.networks.normalizer import Normalizer
+from nnx_ppo_fn.networks.types import output, StatelessModule, StochasticModule
+from nnx_ppo_fn.networks.unroll import unroll
+
+
+class Report(StatelessModule[Any, Any]):
+    """Adds a number; reports it as metric, regularisation and extras."""
+
+    number: float
+
+    def __call__(self, state, x, rollout_extras=None):
+        reported = jnp.full(len(x), self.number, jnp.float32)
+        return output(
+            x + self.number,
+            batch=len(x),
+            regularization_loss=reported,
+            metrics={"number": reported},
+            rollout_extras=reported if rollout_extras is None else rollout_extras,
+        )
+
+
+class Keys(StochasticModule[Any, Any]):
+    def apply(self, draw, x, rollout_extras=None):
+        return output(draw, batch=len(x))
+
+
+class Residual(Container[Any, Any]):
+    """The container of an author outside of the package."""
+
+    inner: Any
+
+    def children(self):
+        return {"inner": self.inner}
+
+    def route(self, call, x):
+        return x + call("inner", x)
+
+
+def stepped(module, x, key=None, extras=None):
+    key = jr.key(0) if key is None else key
+    state = module.initialize_state(jr.split(key, len(x)))
+    return module(state, x, extras)
+
+
+def test_sequential_runs_its_layers_in_order():
+    network = Sequential([Report(1.0), Stateless(lambda x: 2 * x), Report(3.0)])
+    result = stepped(network, jnp.zeros((2, 1)))
+    np.testing.assert_array_equal(result.output, [[5], [5]])  # 2 * (0 + 1) + 3
+    np.testing.assert_array_equal(result.regularization_loss, [4, 4])
+    assert set(result.metrics) == {"0", "2"}
+    np.testing.assert_array_equal(result.metrics["2"]["number"], [3, 3])
+    assert isinstance(result.rollout_extras, tuple) and len(network) == 3
+    np.testing.assert_array_equal(result.rollout_extras[2], [3, 3])
+    assert result.rollout_extras[1] is None and result.next_state == ((), (), ())
+
+
+def test_parallel_runs_its_components_on_one_input():
+    network = Parallel(b=Report(1.0), a=Stateless(lambda x: 2 * x))
+    result = stepped(network, jnp.ones((2, 1)))
+    assert list(result.output) == ["a", "b"]
+    np.testing.assert_array_equal(result.output["a"], [[2], [2]])
+    np.testing.assert_array_equal(result.output["b"], [[2], [2]])
+    assert set(result.metrics) == {"b"}
+    same = Parallel({"b": network.components["b"], "a": network.components["a"]})
+    assert tree_equal(stepped(same, jnp.ones((2, 1))), result)
+
+
+def test_each_child_gets_its_own_extras():
+    network = Sequential([Parallel(a=Report(1.0), b=Report(2.0)), Stateless(dict)])
+    extras = ({"a": jnp.array([7.0]), "b": jnp.array([8.0])}, None)
+    result = stepped(network, jnp.zeros((1, 1)), extras=extras)
+    assert result.rollout_extras is extras
+
+
+def test_children_are_born_from_different_keys(getkey):
+    key = getkey()
+    network = Sequential([Parallel(a=Keys(), b=Keys()), Stateless(dict)])
+    born, _ = network.initialize_state(jr.split(key, 3))
+    keys = np.concatenate([jr.key_data(born["a"]), jr.key_data(born["b"])])
+    assert len(np.unique(keys, axis=0)) == 6
+    expected = derive(derive(jr.split(key, 3), "child 0"), "child a")
+    np.testing.assert_array_equal(jr.key_data(born["a"]), jr.key_data(expected))
+
+
+def test_a_container_of_ones_own(getkey):
+    network = Residual(Sequential([Dense(2, 2, key=getkey()), Normalizer(2)]))
+    xs = jr.normal(getkey(), (5, 3, 2))
+    state = network.initialize_state(jr.split(getkey(), 3))
+    result = unroll(network, state, xs, jnp.zeros((5, 3), bool))
+    inner = xs @ network.inner[0].kernel
+    np.testing.assert_allclose(result.output, xs + inner / 10, rtol=1e-5, atol=1e-6)
+
+    updated = network.update_statistics(result.rollout_extras)
+    np.testing.assert_allclose(
+        updated.inner[1].mean, np.mean(inner, axis=(0, 1)), rtol=1e-4, atol=1e-6
+    )
+    assert_close(updated.inner[0], network.inner[0], 0)
+
+
+def test_without_statistics_nothing_is_rebuilt():
+    network = Sequential([Report(1.0), Parallel(a=Report(2.0))])
+    extras = stepped(network, jnp.zeros((2, 1))).rollout_extras
+    assert network.update_statistics(extras) is network
+
+
+class Twice(Container[Any, Any]):
+    inner: Any
+
+    def children(self):
+        return (self.inner,)
+
+    def route(self, call, x):
+        return call(0, call(0, x))
+
+
+class Never(Container[Any, Any]):
+    inner: Any
+
+    def children(self):
+        return {"inner": self.inner, "other": self.inner}
+
+    def route(self, call, x):
+        return call("inner", x)
+
+
+def test_a_child_runs_exactly_once():
+    with pytest.raises(CompositionError, match="Twice runs its child 0 twice"):
+        stepped(Twice(Report(1.0)), jnp.zeros((2, 1)))
+    with pytest.raises(CompositionError, match=r"Never did not run .*\['other'\]"):
+        stepped(Never(Report(1.0)), jnp.zeros((2, 1)))
+
+
+@pytest.mark.parametrize("make", [Sequential, lambda layers: Parallel(*layers)])
+def test_a_container_needs_children(make):
+    with pytest.raises(ValueError, match="at least one"):
+        make([])
+
+
+def test_a_function_is_not_a_module():
+    with pytest.raises(CompositionError, match=r"Sequential\[1\].*Stateless\(fn\)"):
+        Sequential([Report(1.0), jnp.tanh])
+    with pytest.raises(CompositionError, match=r"Parallel.a .*got 'Report'"):
+        Parallel(a=Report)
+
+
+def test_one_mapping_or_keywords():
+    with pytest.raises(ValueError, match="either one mapping or keyword arguments"):
+        Parallel({"a": Report(1.0)}, b=Report(2.0))
+
+
+def test_containers_are_trees_that_map():
+    networks = jax.vmap(lambda key: Sequential([Dense(2, 3, key=key)]))(
+        jr.split(jr.key(0), 4)
+    )
+    results = jax.vmap(lambda network: stepped(network, jnp.ones((1, 2))).output)(
+        networks
+    )
+    np.testing.assert_allclose(
+        results[:, 0], jnp.sum(networks[0].kernel, axis=1), rtol=1e-5
+    )

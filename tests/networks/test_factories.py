@@ -1,0 +1,195 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.networks.adapter import PPOAdapter
+from nnx_ppo_fn.networks.containers import Sequential
+from nnx_ppo_fn.networks.factories import (
+    make_mlp,
+    make_mlp_actor_critic,
+    make_mlp_layers,
+    make_recurrent_actor_critic,
+    make_variational_actor_critic,
+)
+from nnx_ppo_fn.networks.feedforward import Dense
+from nnx_ppo_fn.networks.normalizer import Normalizer
+from nnx_ppo_fn.networks.recurrent import GRU, LSTM
+from nnx_ppo_fn.networks.sampling_layers import CategoricalSampler, NormalTanhSampler
+from nnx_ppo_fn.networks.variational import VariationalBottleneck
+
+
+KEY = jr.key(0)
+
+
+def kinds(network):
+    return [type(layer) for layer in network.layers]
+
+
+def test_layers_of_an_mlp():
+    layers = make_mlp_layers([3, 5, 4, 2], key=KEY, activation_last_layer=False)
+    assert [(d.in_features, d.out_features) for d in layers] == [(3, 5), (5, 4), (4, 2)]
+    assert [d.activation for d in layers] == [jax.nn.relu, jax.nn.relu, None]
+    assert make_mlp_layers([3, 2], key=KEY)[0].activation is jax.nn.relu
+    assert make_mlp_layers([3], key=KEY) == []
+
+
+def test_dense_options_reach_every_layer_and_keys_differ():
+    layers = make_mlp_layers([3, 3, 3], key=KEY, use_bias=False, activation="tanh")
+    assert all(d.bias is None and d.activation is jnp.tanh for d in layers)
+    assert not np.any(layers[0].kernel == layers[1].kernel)
+
+
+def test_an_mlp_is_the_composition_of_its_layers(getkey):
+    mlp = make_mlp([3, 4, 2], key=KEY, activation="swish", activation_last_layer=False)
+    x = jr.normal(getkey(), (5, 3))
+    first, last = (np.float64(layer.kernel) for layer in mlp.layers)
+    hidden = np.float64(x) @ first
+    expected = (hidden / (1 + np.exp(-hidden))) @ last
+    np.testing.assert_allclose(mlp(((), ()), x).output, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_mlp_actor_critic_has_two_towers_on_one_observation():
+    network = make_mlp_actor_critic(
+        6, 2, [5, 4], [3], key=KEY, entropy_weight=0.5, min_std=0.2, std_scale=0.7
+    )
+    assert kinds(network) == [Normalizer, PPOAdapter]
+    actor, critic = network[1].action, network[1].value
+    assert kinds(actor) == [Dense, Dense, Dense, NormalTanhSampler]
+    assert [d.out_features for d in actor.layers[:-1]] == [5, 4, 4]
+    assert [d.activation is None for d in actor.layers[:-1]] == [False, False, True]
+    assert [d.out_features for d in critic.layers] == [3, 1]
+    assert [d.activation is None for d in critic.layers] == [False, True]
+    sampler = actor[3]
+    assert (sampler.entropy_weight, sampler.min_std, sampler.std_scale) == (
+        0.5,
+        0.2,
+        0.7,
+    )
+
+
+def test_without_normaliser_the_adapter_stands_alone():
+    network = make_mlp_actor_critic(6, 2, [], [], key=KEY, normalize_obs=False)
+    assert isinstance(network, PPOAdapter)
+    assert network.action[0].kernel.shape == (6, 4)
+
+
+def test_discrete_policies_have_a_logit_per_action():
+    for network in (
+        make_mlp_actor_critic(6, 3, [4], [4], key=KEY, discrete=True),
+        make_recurrent_actor_critic(6, 3, key=KEY, discrete=True),
+        make_variational_actor_critic(6, 3, key=KEY, discrete=True),
+    ):
+        *_, policy, sampler = network[-1].action.layers
+        assert policy.out_features == 3 and isinstance(sampler, CategoricalSampler)
+
+
+def test_initial_kernels_are_uniform_with_the_scale_over_fan_in():
+    network = make_mlp_actor_critic(
+        300, 100, [200], [200], key=KEY, initializer_scale=0.5, policy_scale=0.01
+    )
+    hidden, policy = network[1].action.layers[:2]
+    # A uniform distribution of variance v reaches to sqrt(3 v).
+    for layer, fan_in, scale in [(hidden, 300, 1), (policy, 200, 0.01)]:
+        limit = scale * (3 * 0.5 / fan_in) ** 0.5
+        assert 0.99 * limit < np.max(np.abs(layer.kernel)) <= limit * 1.0001
+        assert abs(np.std(layer.kernel) / (limit / 3**0.5) - 1) < 0.02
+
+
+def test_orthogonal_kernels_on_request():
+    network = make_mlp_actor_critic(
+        8, 2, [8], [8], key=KEY, kernel_init=jax.nn.initializers.orthogonal(2**0.5)
+    )
+    for layer in (network[1].action[0], network[1].value[0]):
+        kernel = np.float64(layer.kernel)
+        np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(8), atol=1e-5)
+
+
+def test_no_two_layers_are_twins():
+    network = make_mlp_actor_critic(4, 2, [4, 4], [4, 4], key=KEY)
+    layers = [*network[1].action.layers[:2], *network[1].value.layers[:2]]
+    kernels = [np.asarray(layer.kernel) for layer in layers]
+    for i, one in enumerate(kernels):
+        for other in kernels[:i]:
+            assert not np.any(one == other)
+
+
+@pytest.mark.parametrize("name, kind", [("lstm", LSTM), ("gru", GRU)])
+def test_recurrent_actor_critic_shares_a_memory(name, kind):
+    network = make_recurrent_actor_critic(
+        6, 2, key=KEY, cell=name, hidden_features=7, trainable_initial_state=True
+    )
+    assert kinds(network) == [Normalizer, kind, PPOAdapter]
+    assert network[1].hidden_features == 7 and network[1].initial_state is not None
+    assert network[2].action[0].kernel.shape == (7, 64)
+    assert network[2].value[0].activation is jnp.tanh
+    # The first policy hardly depends on what it sees.
+    assert np.std(network[2].action[1].kernel) < 0.01 * 2 / 64**0.5
+    bare = make_recurrent_actor_critic(6, 2, key=KEY, normalize_obs=False)
+    assert kinds(bare) == [LSTM, PPOAdapter]
+
+
+def test_variational_actor_critic_has_a_bottleneck():
+    network = make_variational_actor_critic(
+        6, 2, key=KEY, latent_size=3, encoder_sizes=(5,), kl_weight=0.5
+    )
+    assert kinds(network) == [
+        Normalizer,
+        Dense,
+        Dense,
+        VariationalBottleneck,
+        PPOAdapter,
+    ]
+    assert network[2].out_features == 6 and network[2].activation is None
+    assert network[3].latent_size == 3 and network[3].kl_weight == 0.5
+    assert network[4].value[0].in_features == 3
+    linear = make_variational_actor_critic(6, 2, key=KEY, encoder_sizes=())
+    assert kinds(linear)[1:3] == [Dense, VariationalBottleneck]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        make_mlp_actor_critic(6, 2, [4], [4], key=KEY),
+        make_recurrent_actor_critic(6, 2, key=KEY, hidden_features=4, head_sizes=()),
+        make_variational_actor_critic(6, 2, key=KEY, latent_size=2),
+    ],
+    ids=["mlp", "recurrent", "variational"],
+)
+def test_networks_run(network):
+    @eqx.filter_jit
+    def step(network, keys, x):
+        return network(network.initialize_state(keys), x)
+
+    result = step(network, jr.split(KEY, 3), jnp.ones((3, 6)))
+    assert result.output.actions.shape == (3, 2)
+    assert result.output.loglikelihoods.shape == (3,)
+    assert result.output.value_estimates.shape == (3,)
+    for leaf in jax.tree.leaves((result.output, result.regularization_loss)):
+        assert np.all(np.isfinite(leaf))
+
+
+def test_unknown_names_list_the_choices():
+    with pytest.raises(ValueError, match="unknown activation 'sine'.*'relu', 'tanh'"):
+        make_mlp([3, 2], key=KEY, activation="sine")
+    with pytest.raises(ValueError, match="unknown cell 'rnn'.*'lstm', 'gru'"):
+        make_recurrent_actor_critic(3, 2, key=KEY, cell="rnn")
+
+
+def test_no_sizes_are_refused():
+    with pytest.raises(ValueError, match="sizes starts with the size of the input"):
+        make_mlp_layers([], key=KEY)
+
+
+def test_an_observation_that_is_not_flat_is_named():
+    network = make_mlp_actor_critic(6, 2, [4], [4], key=KEY)
+    state = network.initialize_state(jr.split(KEY, 3))
+    with pytest.raises(CompositionError, match=r"\(Normalizer\).*\[B, 6\], got \[3, 2"):
+        network(state, jnp.ones((3, 2, 3)))
+
+
+def test_activations_may_be_functions():
+    assert isinstance(make_mlp([3, 2], key=KEY, activation=jnp.sin), Sequential)

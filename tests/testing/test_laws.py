@@ -1,0 +1,495 @@
+"""One module for each way to break a law that `wrong_modules` leaves out, and modules
+that come close to the edge without crossing it."""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from nnx_ppo_fn import Dense, PPONetworkOutput, SampledAction, Sequential, Stateless
+from nnx_ppo_fn._keys import advance_keys, derive, EpisodeKeys, Held, normals
+from nnx_ppo_fn.networks._trainable import NonTrainable
+from nnx_ppo_fn.networks.types import (
+    ChainedModule,
+    output,
+    StatefulModule,
+    StatelessModule,
+    StochasticModule,
+    UnrolledModule,
+)
+from nnx_ppo_fn.testing import check_module, LAWS, LawViolation
+
+
+X = jr.normal(jr.key(11), (5, 3))
+
+
+def broken(module, law, x=X, **settings):
+    """The violation that `check_module` raises, which must be of `law`."""
+    with pytest.raises(LawViolation) as caught:
+        check_module(module, x, key=jr.key(0), length=4, **settings)
+    assert caught.value.law == law
+    return caught.value
+
+
+def passes(module, x=X, **settings):
+    check_module(module, x, key=jr.key(0), length=4, **settings)
+
+
+class Integrator(UnrolledModule[Any, Any, Any]):
+    """A leaky integrator with an unroll of its own, which can be told to be wrong."""
+
+    fault: str = eqx.field(static=True, default="")
+
+    def initialize_state(self, keys):
+        start = 1.0 if self.fault == "born unlike reset" else 0.0
+        return jnp.full((len(keys), 3), start, jnp.float32)
+
+    def reset_state(self, state):
+        return jnp.zeros_like(state)
+
+    def __call__(self, state, x, rollout_extras=None):
+        next_state = 0.5 * state + x
+        return output(next_state, batch=len(x), next_state=next_state)
+
+    def unroll(self, state, xs, is_first, rollout_extras=None):
+        if self.fault == "first step not reset":
+            is_first = is_first.at[0].set(False)
+
+        def step(state, inputs):
+            x, first = inputs
+            cleared = jnp.where(first[:, None], jnp.zeros_like(state), state)
+            state = state if self.fault == "reset after the step" else cleared
+            if self.fault == "truncated gradient":
+                state = jax.lax.stop_gradient(state)
+            stepped = self(state, x)
+            kept = stepped.next_state
+            if self.fault == "reset after the step":
+                kept = jnp.where(first[:, None], jnp.zeros_like(kept), kept)
+            return kept, stepped.output
+
+        final, outputs = jax.lax.scan(step, state, (xs, is_first))
+        zeros = jnp.zeros(is_first.shape, jnp.float32)
+        made = output(outputs, batch=1, next_state=final)
+        return eqx.tree_at(lambda made: made.regularization_loss, made, zeros)
+
+
+def test_an_integrator_obeys():
+    passes(Integrator())
+
+
+@pytest.mark.parametrize("fault", ["first step not reset", "reset after the step"])
+def test_unroll(fault):
+    violation = broken(Integrator(fault), "unroll")
+    assert "unroll differs from the step-by-step loop" in str(violation)
+
+
+def test_gradient_through_time():
+    violation = broken(Integrator("truncated gradient"), "gradient")
+    assert "stop_gradient" in violation.cause
+
+
+def test_born_unlike_reset():
+    violation = broken(Integrator("born unlike reset"), "reset")
+    assert violation.leaf == "state"
+    assert "initialize_state" in violation.problem
+
+
+class SafeRoot(StatelessModule[Any, Any]):
+    """The root of what is positive, and the infinite slope of a root at 0."""
+
+    def __call__(self, state, x, rollout_extras=None):
+        positive = jnp.maximum(x, 0.0)
+        root = jnp.where(positive > 0, jnp.sqrt(positive), 0.0)
+        return output(root, batch=len(x))
+
+
+def test_gradient_must_be_finite():
+    assert "not finite" in str(broken(SafeRoot(), "gradient"))
+
+
+class Shaped(StatefulModule[Any, Any, Any]):
+    """Returns what it is told to."""
+
+    fault: str = eqx.field(static=True)
+
+    def initialize_state(self, keys):
+        if self.fault == "carry":
+            return jnp.zeros(3)
+        return jnp.zeros((len(keys), 3), jnp.float32)
+
+    def reset_state(self, state):
+        return {"h": state} if self.fault == "reset" else jnp.zeros_like(state)
+
+    def __call__(self, state, x, rollout_extras=None):
+        made = output(x, batch=len(x), next_state=x)
+        if self.fault == "value":
+            return x
+        if self.fault == "loss":
+            loss = jnp.float32(0.0)
+            return eqx.tree_at(lambda made: made.regularization_loss, made, loss)
+        if self.fault == "metrics":
+            return output(x, batch=len(x), next_state=x, metrics={"m": jnp.mean(x)})
+        if self.fault == "output":
+            return output(x.sum(axis=0), batch=len(x), next_state=x)
+        if self.fault == "type":
+            return output(x, batch=len(x), next_state=x.astype(jnp.bfloat16))
+        if self.fault == "tree":
+            return output(x, batch=len(x), next_state=(x, x))
+        if self.fault == "weak":
+            return output(x, batch=len(x), next_state=jnp.full(x.shape, 1.0))
+        return made
+
+
+@pytest.mark.parametrize(
+    ("fault", "law", "text"),
+    [
+        ("carry", "structure", "leading axis B"),
+        ("value", "structure", "StatefulModuleOutput"),
+        ("loss", "structure", "one number per environment"),
+        ("metrics", "structure", ".metrics['m']"),
+        ("output", "structure", "leaf: .output"),
+        ("type", "carry", "takes float32[5, 3] and returns bfloat16[5, 3]"),
+        ("weak", "carry", "returns float32[5, 3] (weakly typed)"),
+        ("tree", "carry", "another structure"),
+        ("reset", "reset", "another structure"),
+    ],
+)
+def test_shapes(fault, law, text):
+    assert text in str(broken(Shaped(fault), law))
+
+
+class RandomStart(StatefulModule[Any, Any, Any]):
+    """Starts at random, from the first environment's key where that is asked for."""
+
+    shared: bool = eqx.field(static=True)
+
+    def initialize_state(self, keys):
+        start = jr.normal(keys[0], (len(keys), 3)) if self.shared else normals(keys, 3)
+        return start
+
+    def reset_state(self, state):
+        return jnp.zeros_like(state)
+
+    def __call__(self, state, x, rollout_extras=None):
+        return output(x + state, batch=len(x), next_state=state)
+
+
+def test_birth():
+    assert "keys[0]" in broken(RandomStart(shared=True), "birth").cause
+    # What a key decides may differ between birth and reset.
+    passes(RandomStart(shared=False))
+
+
+class Dropout(ChainedModule[Any, Any, Any, Any]):
+    """A mask that holds for an episode."""
+
+    fault: str = eqx.field(static=True, default="")
+    inference: bool = False
+
+    def initialize_state(self, keys):
+        return EpisodeKeys.of(keys)
+
+    def reset_state(self, state):
+        fresh = EpisodeKeys.of(state.chain)
+        return state if self.fault == "not renewed" else fresh
+
+    def advance(self, state):
+        next_state = state
+        if self.fault == "changes":
+            next_state = EpisodeKeys.of(state.chain)
+        return next_state, state.held.key
+
+    def apply(self, draw, x, rollout_extras=None):
+        if self.inference and self.fault != "ignores inference":
+            return output(x, batch=len(x))
+        keep = jax.vmap(lambda key: jr.bernoulli(key, 0.5, (x.shape[-1],)))(draw)
+        if self.fault == "where inference":
+            keep = keep | jnp.asarray(self.inference)
+        return output(jnp.where(keep, x, 0.0), batch=len(x))
+
+
+def test_held_keys():
+    passes(Dropout())
+    assert "Held" in broken(Dropout("changes"), "freshness").cause
+    assert "EpisodeKeys.of" in broken(Dropout("not renewed"), "freshness").cause
+
+
+def test_inference():
+    violation = broken(Dropout("ignores inference"), "inference")
+    assert "self.inference" in violation.cause
+    # The flag may also be looked at inside the computation.
+    passes(Dropout("where inference"), laws=["inference"])
+
+
+class Noise(StochasticModule[Any, Any]):
+    """Noise that no flag turns off, with an ensemble of keys if asked for."""
+
+    members: int = eqx.field(static=True, default=0)
+
+    def initialize_state(self, keys):
+        if self.members:
+            return jax.vmap(lambda key: jr.split(key, self.members))(keys)
+        return keys
+
+    def advance(self, state):
+        return derive(state, "next"), derive(state, "now")
+
+    def apply(self, draw, x, rollout_extras=None):
+        if self.members:
+            noise = jnp.mean(jax.vmap(lambda keys: normals(keys, 3))(draw), axis=1)
+        else:
+            noise = normals(draw, 3)
+        return output({"noisy": x + noise, "clean": x}, batch=len(x))
+
+
+def test_noise_without_a_flag_may_stand_beside_one_with():
+    passes(Sequential([Dropout(), Noise()]), laws=["inference"])
+    violation = broken(Sequential([Dropout("ignores inference"), Noise()]), "inference")
+    assert violation.place == ("Sequential[0]",)
+
+
+def test_ensembles_of_keys():
+    passes(Noise(members=2))
+
+
+class Lazy(StatefulModule[Any, Any, Any]):
+    """Advances its keys only where the input is positive."""
+
+    def initialize_state(self, keys):
+        return keys
+
+    def reset_state(self, state):
+        return state
+
+    def __call__(self, state, x, rollout_extras=None):
+        advanced, draw = advance_keys(state)
+        next_state = jnp.where(x[:, 0] > 0, advanced, state)
+        return output(x + normals(draw, 3), batch=len(x), next_state=next_state)
+
+
+def test_keys_that_advance_now_and_then():
+    assert "in some steps only" in broken(Lazy(), "freshness").cause
+
+
+class Shared(StochasticModule[Any, Any]):
+    """Carries one key for all, and never uses it."""
+
+    def initialize_state(self, keys):
+        return jnp.broadcast_to(keys[:1], keys.shape)
+
+    def apply(self, draw, x, rollout_extras=None):
+        return output(x, batch=len(x))
+
+
+def test_environments_share_no_key():
+    violation = broken(Shared(), "freshness", laws=["freshness"])
+    assert "environments 0 and 1 hold the same key" in violation.problem
+
+
+class Scaler(StatelessModule[Any, Any]):
+    """Divides by the mean of what it has seen, in right and in wrong ways."""
+
+    total: NonTrainable[jax.Array]
+    count: NonTrainable[jax.Array]
+    parameter: jax.Array
+    fault: str = eqx.field(static=True, default="")
+
+    def __init__(self, fault=""):
+        self.total = NonTrainable(jnp.zeros(3))
+        self.count = NonTrainable(jnp.zeros(()))
+        self.parameter = jnp.ones(3)
+        self.fault = fault
+
+    def __call__(self, state, x, rollout_extras=None):
+        mean = self.total.value / jnp.maximum(self.count.value, 1.0)
+        y = self.parameter[None] * (x - mean[None])
+        extras = x if rollout_extras is None else rollout_extras
+        if self.fault == "unread":
+            extras = {"x": x, "y": y} if rollout_extras is None else rollout_extras
+        return output(y, batch=len(x), rollout_extras=extras)
+
+    def update_statistics(self, rollout_extras):
+        if self.fault == "unread":
+            rollout_extras = rollout_extras["x"]
+        rows = rollout_extras.reshape(-1, 3)
+        total = self.total.value + jnp.sum(rows, axis=0)
+        count = self.count.value + len(rows)
+        parameter = self.parameter
+        if self.fault == "per call":
+            total = 0.9 * self.total.value + 0.1 * jnp.sum(rows, axis=0)
+        if self.fault == "empty":
+            total = self.total.value + len(rows) * jnp.mean(rows, axis=0)
+        if self.fault == "parameter":
+            parameter = self.parameter + 1.0
+        if self.fault == "shape":
+            total = total[None]
+        return eqx.tree_at(
+            lambda scaler: (scaler.total.value, scaler.count.value, scaler.parameter),
+            self,
+            (total, count, parameter),
+        )
+
+
+def test_statistics_that_add_up():
+    passes(Scaler())
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("unread", "leaf: .rollout_extras['y']"),
+        ("per call", "in two halves"),
+        ("empty", "T = 0"),
+        ("parameter", "moves a parameter"),
+        ("shape", "turns float32[3] into float32[1, 3]"),
+    ],
+)
+def test_statistics(fault, text):
+    assert text in str(broken(Scaler(fault), "statistics", laws=["statistics"]))
+
+
+class Policy(StochasticModule[Any, PPONetworkOutput]):
+    """A whole PPO network in one module: a Gaussian action and a value."""
+
+    fault: Literal["", "value from extras", "frozen"] = eqx.field(static=True)
+
+    def apply(self, draw, x, rollout_extras=None):
+        sample = jax.lax.stop_gradient(x + normals(draw, 3))
+        value = jnp.sum(x, axis=-1)
+        extras = rollout_extras
+        if extras is None:
+            extras = {"action": sample}
+            if self.fault == "value from extras":
+                extras["value"] = value
+        elif self.fault == "value from extras":
+            value = extras["value"]
+        action = extras["action"]
+        log = -0.5 * jnp.sum(jnp.square(action - x), axis=-1)
+        if self.fault == "frozen":
+            log = jax.lax.stop_gradient(log)
+        return output(
+            PPONetworkOutput(action, log, value), batch=len(x), rollout_extras=extras
+        )
+
+
+def test_reweighting_of_a_network():
+    passes(Policy(""))
+    smuggled = broken(Policy("value from extras"), "re-weighting")
+    assert ".output" in smuggled.leaf
+    frozen = broken(Policy("frozen"), "re-weighting")
+    assert "gradient of 0" in frozen.problem
+
+
+class MixtureOfSamplers(StochasticModule[Any, Any]):
+    """Several samplers in one output, one of them discrete."""
+
+    def apply(self, draw, x, rollout_extras=None):
+        extras = rollout_extras
+        if extras is None:
+            one, two = derive(draw, "one"), derive(draw, "two")
+            extras = {
+                "move": jax.lax.stop_gradient(x + normals(one, 3)),
+                "press": jax.vmap(lambda key, p: jr.bernoulli(key, p))(
+                    two, jax.nn.sigmoid(x[:, 0])
+                ),
+            }
+        log_move = -0.5 * jnp.sum(jnp.square(extras["move"] - x), axis=-1)
+        sign = jnp.where(extras["press"], 1.0, -1.0)
+        return output(
+            {
+                "move": SampledAction(extras["move"], log_move),
+                "press": SampledAction(
+                    extras["press"], jax.nn.log_sigmoid(sign * x[:, 0])
+                ),
+            },
+            batch=len(x),
+            rollout_extras=extras,
+        )
+
+
+def test_trees_of_samplers():
+    passes(MixtureOfSamplers())
+
+
+def embed(inputs):
+    table = jnp.arange(12.0, dtype=jnp.float32).reshape(4, 3)
+    shown = jnp.where(inputs["on"][:, None], table[inputs["index"]], 0.0)
+    return shown + inputs["x"]
+
+
+def test_integers_and_booleans_keep_to_the_example():
+    index = jnp.array([3, 0, 1, 1, 2])
+    x = {"x": X, "index": index, "on": index > 1}
+    passes(Stateless(embed), x)
+
+    def in_range(inputs):
+        # Out of range would be NaN, and NaN has no finite gradient.
+        row = jnp.take(jnp.eye(4, 3), inputs["index"], axis=0, mode="fill")
+        return row * inputs["x"]
+
+    passes(Stateless(in_range), x, laws=["slicing", "gradient"])
+
+
+def test_a_scan_inside_and_two_held_children():
+    class Inner(StochasticModule[Any, Any]):
+        def initialize_state(self, keys):
+            return {"chain": derive(keys, "chain"), "held": Held(derive(keys, "h"))}
+
+        def reset_state(self, state):
+            chain, held = advance_keys(state["chain"])
+            return {"chain": chain, "held": Held(held)}
+
+        def advance(self, state):
+            chain, draw = advance_keys(state["chain"])
+            held = state["held"].key
+            draws = (draw, derive(held, "left"), derive(held, "right"))
+            return {"chain": chain, "held": state["held"]}, draws
+
+        def apply(self, draw, x, rollout_extras=None):
+            draw, left, right = draw
+
+            def step(carry, _):
+                chain, total = carry
+                chain, now = advance_keys(chain)
+                return (chain, total + normals(now, 3)), None
+
+            (_, total), _ = jax.lax.scan(step, (draw, x), None, length=2)
+            total = total + normals(left, 3) * normals(right, 3)
+            return output(total, batch=len(x))
+
+    passes(Inner())
+
+
+@pytest.mark.parametrize(
+    ("x", "settings", "text"),
+    [
+        (X[:3], {}, "at least 4 rows"),
+        ({"a": X, "b": X[:4]}, {}, "share the leading axis B"),
+        ({"a": X, "b": 1.0}, {}, "example_input['b'] to be an array"),
+        (jnp.zeros(()), {}, "got a scalar"),
+        ((), {}, "share the leading axis B"),
+        (jax.ShapeDtypeStruct((5, 3), jnp.float32), {}, "check_structure"),
+        (X, {"laws": ["slicing", "sloth"]}, "'sloth'; the laws are structure, carry"),
+        (X, {"laws": "slicing"}, "write ['slicing']"),
+        (X, {"length": 1}, "at least 2 steps"),
+    ],
+)
+def test_arguments(x, settings, text):
+    with pytest.raises(ValueError) as caught:
+        check_module(Stateless(jnp.tanh), x, key=jr.key(0), **settings)
+    assert text in str(caught.value)
+
+
+def test_only_the_laws_that_are_asked_for():
+    wrong = Integrator("truncated gradient")
+    passes(wrong, laws=[law for law in LAWS if law != "gradient"])
+    broken(wrong, "gradient", laws=["gradient"])
+
+
+def test_low_precision():
+    layer = Dense(3, 4, key=jr.key(0))
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), layer)
+    passes(low, X.astype(jnp.bfloat16), laws=["slicing", "unroll", "replay"])

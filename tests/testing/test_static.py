@@ -1,0 +1,83 @@
+"""The part of the laws that needs no numbers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from nnx_ppo_fn import (
+    Dense,
+    LSTM,
+    Normalizer,
+    NormalTanhSampler,
+    PPOAdapter,
+    Sequential,
+    VariationalBottleneck,
+)
+from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.testing import check_structure, LawViolation
+from wrong_modules import KeyConsumedTwice, KeyHeldByModule, KeyNotAdvanced
+
+
+SHAPES = jax.ShapeDtypeStruct((1, 3), jnp.float32)
+
+
+def network(key, *extra):
+    return Sequential(
+        [
+            Normalizer(3),
+            LSTM(3, 4, key=key),
+            *extra,
+            VariationalBottleneck(2),
+            PPOAdapter(NormalTanhSampler(0.1), Dense(2, 1, key=key)),
+        ]
+    )
+
+
+def test_a_network_from_shapes_alone(getkey):
+    check_structure(network(getkey()), SHAPES)
+
+
+def test_traced_networks(getkey):
+    # As when training states are made for many seeds at once.
+    def build(key):
+        made = network(key)
+        check_structure(made, SHAPES)
+        return made[1]
+
+    cells = eqx.filter_vmap(build)(jr.split(getkey(), 2))
+    assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(cells))
+
+
+@pytest.mark.parametrize(
+    ("module", "law"),
+    [
+        (KeyHeldByModule(jr.key(0)), "provenance"),
+        (KeyConsumedTwice(), "provenance"),
+        (KeyNotAdvanced(), "provenance"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_names_the_child(module, law, getkey):
+    with pytest.raises(LawViolation) as caught:
+        check_structure(network(getkey(), module), SHAPES)
+    assert caught.value.law == law
+    assert caught.value.place == ("Sequential[2]",)
+    assert caught.value.module == type(module).__name__
+
+
+def test_freshness_by_name():
+    # What would be drawn twice is one law's concern, what stays in the carry another's.
+    with pytest.raises(LawViolation) as caught:
+        check_structure(KeyNotAdvanced(), SHAPES, laws=["freshness"])
+    assert caught.value.law == "freshness"
+    assert caught.value.leaf == "state"
+
+
+def test_inputs_that_do_not_fit(getkey):
+    wrong = jax.ShapeDtypeStruct((8, 5), jnp.float32)
+    with pytest.raises(CompositionError, match=r"Sequential\[0\] \(Normalizer\)"):
+        check_structure(network(getkey()), wrong)
+    with pytest.raises(ValueError, match="leading axis B"):
+        check_structure(network(getkey()), {"a": SHAPES, "b": wrong})
