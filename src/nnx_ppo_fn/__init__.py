@@ -6,7 +6,7 @@ however the batch is sliced. See `StatefulModule` for the contract, `testing` fo
 check of its laws, and `train_ppo` for training.
 """
 
-from . import envs as envs, testing as testing
+from . import envs as envs, presets as presets, testing as testing
 from ._counter import Counter as Counter
 from ._keys import (
     advance_keys as advance_keys,
@@ -83,6 +83,7 @@ from .networks.types import (
 )
 from .networks.unroll import unroll as unroll
 from .networks.variational import VariationalBottleneck as VariationalBottleneck
+from .runs import load_run as load_run
 from .testing import check_module as check_module, LawViolation as LawViolation
 from .wrappers import (
     EpisodeWrapper as EpisodeWrapper,

@@ -38,13 +38,13 @@ def lifespans_one_by_one(env, network, key, n_envs, max_episode_length):
         own_key = jr.fold_in(key, index)
         state = env.reset(derive(own_key, "environment"))
         carry = network.initialize_state(derive(own_key, "network")[None])
-        for length in range(1, max_episode_length + 1):
+        lifespan = 0
+        while lifespan < max_episode_length and not state.done:
+            lifespan += 1
             decided = decide(carry, state.obs[None])
             carry = decided.next_state
             state = step(state, decided.output.actions[0])
-            if state.done:
-                break
-        lifespans.append(length)
+        lifespans.append(lifespan)
     return lifespans
 
 

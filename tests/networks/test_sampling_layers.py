@@ -117,13 +117,15 @@ def test_the_log_likelihood_has_the_score_as_its_gradient(getkey):
     sampler = NormalTanhSampler(0.0, min_std=0.0)
     raw = sampler(keys, x).rollout_extras
 
-    def likelihood(x, extras):
+    @jax.jit
+    @jax.grad
+    def gradient_of_likelihood(x, extras):
         return jnp.sum(sampler(keys, x, extras).output.log_likelihood)
 
     std = np.log1p(np.exp(np.float64(x[:, 1:])))
     score = (raw - x[:, :1]) / std**2
     for extras in (None, raw):
-        gradient = jax.grad(likelihood)(x, extras)
+        gradient = gradient_of_likelihood(x, extras)
         np.testing.assert_allclose(gradient[:, :1], score, rtol=1e-4)
 
 
@@ -206,6 +208,7 @@ def test_actions_are_drawn_with_their_probabilities():
         assert stats.chisquare(counts[allowed], expected).pvalue > 1e-3
 
 
+@jax.jit
 def run_masked(logits, mask, extras=None):
     sampler = CategoricalSampler(1.0)
     keys = jr.split(jr.key(0), len(logits))

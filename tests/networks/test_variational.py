@@ -83,7 +83,7 @@ def test_extreme_inputs_stay_finite():
         result = module(keys, x)
         return jnp.sum(result.regularization_loss) + jnp.sum(result.output)
 
-    value, gradient = jax.value_and_grad(loss)(x)
+    value, gradient = jax.jit(jax.value_and_grad(loss))(x)
     assert np.isfinite(value) and np.all(np.isfinite(gradient))
 
 

@@ -225,24 +225,10 @@ def test_inference():
 
 
 class Noise(StochasticModule[Any, Any]):
-    """Noise that no flag turns off, with an ensemble of keys if asked for."""
-
-    members: int = eqx.field(static=True, default=0)
-
-    def initialize_state(self, keys):
-        if self.members:
-            return jax.vmap(lambda key: jr.split(key, self.members))(keys)
-        return keys
-
-    def advance(self, state):
-        return derive(state, "next"), derive(state, "now")
+    """Noise that no flag turns off."""
 
     def apply(self, draw, x, rollout_extras=None):
-        if self.members:
-            noise = jnp.mean(jax.vmap(lambda keys: normals(keys, 3))(draw), axis=1)
-        else:
-            noise = normals(draw, 3)
-        return output({"noisy": x + noise, "clean": x}, batch=len(x))
+        return output({"noisy": x + normals(draw, 3), "clean": x}, batch=len(x))
 
 
 def test_noise_without_a_flag_may_stand_beside_one_with():
@@ -251,8 +237,25 @@ def test_noise_without_a_flag_may_stand_beside_one_with():
     assert violation.place == ("Sequential[0]",)
 
 
+class Ensemble(ChainedModule[Any, Any, Any, Any]):
+    """Keys `[B, E]`: the mean of two noises, each with a chain of its own."""
+
+    def initialize_state(self, keys):
+        return jax.vmap(lambda key: jr.split(key, 2))(keys)
+
+    def reset_state(self, state):
+        return derive(state, "next episode")
+
+    def advance(self, state):
+        return derive(state, "next"), derive(state, "now")
+
+    def apply(self, draw, x, rollout_extras=None):
+        noise = jax.vmap(lambda keys: normals(keys, x.shape[-1]))(draw)
+        return output(x + jnp.mean(noise, axis=1), batch=len(x))
+
+
 def test_ensembles_of_keys():
-    passes(Noise(members=2))
+    passes(Ensemble())
 
 
 class Lazy(StatefulModule[Any, Any, Any]):

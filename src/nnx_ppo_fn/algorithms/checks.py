@@ -99,8 +99,8 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> Any:
     if expected != actual:
         raise EnvironmentError(
             f"{type(env).__name__}.step returns another structure than reset, so it "
-            f"cannot be looped over: reset gives {_entries(state, stepped)}, step gives "
-            f"{_entries(stepped, state)}"
+            f"cannot be looped over: reset gives {_entries(state, stepped)}, "
+            f"step gives {_entries(stepped, state)}"
         )
     after = jtu.tree_leaves(stepped)
     for (path, before), leaf in zip(

@@ -167,7 +167,7 @@ class Trainer:
         )
 
     def _compile(self) -> None:
-        """Compiles by a call of no iterations, so that the first chunk is timed right."""
+        """Compiles in a call of no iterations, to time the first chunk rightly."""
         if self.steps >= self.config.ppo.total_steps:
             return
         start = time.perf_counter()
@@ -268,9 +268,9 @@ class Trainer:
             ),
             Status.REPLAY_MISMATCH: (
                 "the replay with unchanged weights does not reproduce the rollout: a "
-                f"log-likelihood is off by {ratio:.3g}, more than {tolerance:.3g}. Some "
-                "module looks at more than its own environment, or draws noise that "
-                "its carry does not determine. nnx_ppo_fn.testing.check_module finds "
+                f"log-likelihood is off by {ratio:.3g}, more than {tolerance:.3g}. "
+                "Some module looks at more than its own environment, or draws noise "
+                "that its carry does not determine. nnx_ppo_fn.check_module finds out "
                 "which"
             ),
             Status.UPDATE_NOT_FINITE: (

@@ -64,7 +64,7 @@ def new_training_state(
             fault_environment=jnp.array(-1, jnp.int32),
         )
     )
-    # A buffer that stands in two places, such as one zero for h and c, can't be donated.
+    # A buffer that stands in two places, such as a zero of many, cannot be donated.
     return own(state)
 
 

@@ -31,28 +31,29 @@ def reweighting(trial: Trial) -> None:
     if not jtu.tree_leaves(trial.recorded.rollout_extras):
         return
     module = _perturbed(trial)
-    moved = False
-    gradient_size = 0.0
     changed: dict[str, bool] = {}
+    slopes: list[Any] = []
     for index, step in enumerate(trial.steps):
-        other_x = trial.steps[(index + 1) % trial.length].x
-        x = jtu.tree_map(
-            lambda new, old: new if eqx.is_inexact_array(new) else old, other_x, step.x
-        )
+        other = trial.steps[(index + 1) % trial.length]
+        x = jtu.tree_map(_other_if_float, step.x, other.x)
         without, locked, slope = _with_and_without(
             module, trial.other_evolved, x, step.rollout.rollout_extras
         )
         _expect_no_smuggling(without, locked)
-        recorded = _sampled(step.rollout.output)
-        _expect_recorded_actions(recorded, locked[2])
-        for path, likelihood in _likelihoods(recorded).items():
-            new = _likelihoods(locked[2])[path]
-            differs = difference(likelihood, new) is not None
+        recorded, found = _sampled(step.rollout.output), locked[2]
+        _expect_recorded_actions(recorded, found)
+        likelihoods = _likelihoods(found)
+        for path, old in _likelihoods(recorded).items():
+            differs = difference(old, likelihoods[path]) is not None
             changed[path] = changed.get(path, False) or differs
-        moved = moved or bool(jtu.tree_leaves(slope))
-        gradient_size = max(gradient_size, largest(slope))
-    if moved:
-        _expect_likelihoods_to_move(changed, gradient_size)
+        slopes.append(slope)
+    if jtu.tree_leaves(slopes):
+        _expect_likelihoods_to_move(changed, largest(slopes))
+
+
+def _other_if_float(x: Array, other: Array) -> Array:
+    """Another input, which keeps to the masks and indices of the recorded one."""
+    return other if eqx.is_inexact_array(x) else x
 
 
 def _expect_no_smuggling(without: Any, locked: Any) -> None:

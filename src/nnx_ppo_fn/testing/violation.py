@@ -19,7 +19,10 @@ LAWS = (
     "freshness",
     "inference",
 )
-"""The names of the laws, in the order in which `check_module` tests them."""
+"""The names of the laws.
+
+`check_module` tests them in this order, after what can be told of them without running.
+"""
 
 
 @final
