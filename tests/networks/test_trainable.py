@@ -3,14 +3,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
 import numpy as np
 import optax
+import pytest
 
-from helpers import tree_equal
+from helpers import assert_close, tree_equal
 from nnx_ppo_fn.networks._trainable import NonTrainable, partition_trainable
 from nnx_ppo_fn.networks.containers import Sequential
 from nnx_ppo_fn.networks.feedforward import Dense
 from nnx_ppo_fn.networks.normalizer import Normalizer
+from nnx_ppo_fn.networks.sampling_layers import CategoricalSampler, NormalTanhSampler
 from nnx_ppo_fn.networks.variational import VariationalBottleneck
 
 
@@ -56,3 +60,28 @@ def test_weight_decay_moves_weights_and_no_statistics(getkey):
         jax.tree.map(jnp.zeros_like, naive), optimiser.init(naive), naive
     )
     assert jnp.all(updates.layers[0].mean < -0.1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda value: VariationalBottleneck(2, kl_weight=value),
+        lambda value: NormalTanhSampler(value, min_std=value, std_scale=value),
+        lambda value: CategoricalSampler(value),
+        lambda value: Normalizer(2, clip=value),
+    ],
+)
+def test_an_array_for_a_coefficient_does_not_train(build):
+    """It would be trained away: a smaller weight makes a smaller loss."""
+    swept = build(jnp.float32(0.5))
+    assert not jtu.tree_leaves(partition_trainable(swept)[0])
+    x = jnp.ones((4, 2 if isinstance(swept, Normalizer) else 4))
+    keys = jr.split(jr.key(0), 4)
+    swept_out, plain_out = (
+        module(module.initialize_state(keys), x) for module in (swept, build(0.5))
+    )
+    assert_close(swept_out, plain_out)
+
+
+def test_whole_numbers_are_coefficients_too():
+    assert VariationalBottleneck(2, kl_weight=1).kl_weight == 1.0

@@ -1,9 +1,11 @@
 """Which arrays of a network train."""
 
-from typing import Any, final, Generic, TypeVar
+from typing import Any, final, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
+import jax
 import jax.tree_util as jtu
+from jaxtyping import Array
 
 
 Value = TypeVar("Value")
@@ -27,6 +29,34 @@ class NonTrainable(eqx.Module, Generic[Value]):
     """
 
     value: Value
+
+
+Coefficient: TypeAlias = float | NonTrainable[Array]
+"""A number that a user sets and training never moves."""
+
+
+def coefficient(value: int | float | Array | NonTrainable[Array]) -> Coefficient:
+    """Converts the number of a field such as `kl_weight`.
+
+    **Arguments:**
+
+    - `value`: a number, or an array to map over in a sweep.
+
+    **Returns:**
+
+    A `float`, or the array kept out of training: as a plain leaf it would train, and
+    a weight of the loss would be trained away.
+    """
+    if isinstance(value, NonTrainable):
+        return value
+    if isinstance(value, jax.Array):
+        return NonTrainable(value)
+    return float(value)
+
+
+def number(value: Coefficient) -> float | Array:
+    """The number in a field that `coefficient` has converted."""
+    return value.value if isinstance(value, NonTrainable) else value
 
 
 def _is_non_trainable(node: Any) -> bool:

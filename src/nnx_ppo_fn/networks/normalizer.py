@@ -14,7 +14,7 @@ from jaxtyping import Array, Shaped
 from .._moments import Moments
 from .._tree import canonical
 from ._errors import CompositionError
-from ._trainable import NonTrainable
+from ._trainable import Coefficient, coefficient, NonTrainable, number
 from .types import output, StatefulModuleOutput, StatelessModule
 
 
@@ -41,7 +41,7 @@ class Normalizer(StatelessModule[Any, Any]):
     """
 
     statistics: NonTrainable[Any]
-    clip: float | Array | None
+    clip: Coefficient | None
 
     def __init__(self, shape: Any, *, clip: float | Array | None = None):
         """**Arguments:**
@@ -63,7 +63,7 @@ class Normalizer(StatelessModule[Any, Any]):
         if not jtu.tree_leaves(statistics):
             raise ValueError(f"Normalizer expects at least one shape, got {shape!r}")
         self.statistics = NonTrainable(statistics)
-        self.clip = clip
+        self.clip = None if clip is None else coefficient(clip)
 
     @staticmethod
     def like(observation: Any, *, clip: float | Array | None = None) -> "Normalizer":
@@ -130,7 +130,7 @@ class Normalizer(StatelessModule[Any, Any]):
         centred = (_wide(x) - moments.mean[None]) - moments.mean_residual[None]
         standardised = centred / _std(moments)[None]
         if self.clip is not None:
-            standardised = jnp.clip(standardised, -self.clip, self.clip)
+            standardised = jnp.clip(standardised, -number(self.clip), number(self.clip))
         floating = jnp.issubdtype(x.dtype, jnp.floating)
         return standardised.astype(x.dtype) if floating else standardised
 

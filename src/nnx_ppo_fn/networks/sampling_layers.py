@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -18,6 +19,7 @@ from .._custom_types import Keys
 from .._keys import normals
 from .._tree import shape_text
 from ._errors import CompositionError
+from ._trainable import Coefficient, coefficient, number
 from .types import output, SampledAction, StatefulModuleOutput, StochasticModule
 
 
@@ -36,9 +38,9 @@ class NormalTanhSampler(StochasticModule[Float[Array, "B two_actions"], SampledA
     new weights.
     """
 
-    entropy_weight: float | Array
-    min_std: float | Array = 1e-3
-    std_scale: float | Array = 1.0
+    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    min_std: Coefficient = eqx.field(default=1e-3, converter=coefficient)
+    std_scale: Coefficient = eqx.field(default=1.0, converter=coefficient)
     inference: bool = False
 
     def apply(
@@ -58,7 +60,7 @@ class NormalTanhSampler(StochasticModule[Float[Array, "B two_actions"], SampledA
                 f"deviations), got {list(x.shape)}"
             )
         mean, raw_std = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        std = (jax.nn.softplus(raw_std) + self.min_std) * self.std_scale
+        std = (jax.nn.softplus(raw_std) + number(self.min_std)) * number(self.std_scale)
         noise = 0.0 if self.inference else std * normals(draw, mean.shape[-1])
         sample = mean + noise
         raw_action = (
@@ -69,7 +71,7 @@ class NormalTanhSampler(StochasticModule[Float[Array, "B two_actions"], SampledA
                 jnp.tanh(raw_action), tanh_normal_log_density(raw_action, mean, std)
             ),
             batch=len(x),
-            regularization_loss=self.entropy_weight
+            regularization_loss=number(self.entropy_weight)
             * tanh_normal_log_density(sample, mean, std),
             metrics={
                 "mu": jnp.mean(mean, axis=-1),
@@ -116,7 +118,7 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
     The regularisation loss is minus `entropy_weight` times the entropy, in closed form.
     """
 
-    entropy_weight: float | Array
+    entropy_weight: Coefficient = eqx.field(converter=coefficient)
     inference: bool = False
 
     def apply(
@@ -141,7 +143,7 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
         return output(
             SampledAction(action, log_likelihood),
             batch=len(action),
-            regularization_loss=-self.entropy_weight * entropy,
+            regularization_loss=-number(self.entropy_weight) * entropy,
             metrics={"entropy": entropy},
             rollout_extras=action,
         )

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._custom_types import Keys
 from .._keys import normals
 from ._errors import expect_features
+from ._trainable import Coefficient, coefficient, number
 from .types import output, StatefulModuleOutput, StochasticModule
 
 
@@ -29,8 +30,8 @@ class VariationalBottleneck(
     """
 
     latent_size: int = eqx.field(static=True)
-    kl_weight: float | Array = 1.0
-    min_std: float | Array = 1e-6
+    kl_weight: Coefficient = eqx.field(default=1.0, converter=coefficient)
+    min_std: Coefficient = eqx.field(default=1e-6, converter=coefficient)
     inference: bool = False
 
     def __check_init__(self):
@@ -47,7 +48,7 @@ class VariationalBottleneck(
         """Latents `[B, latent_size]`; their means where `inference` is set."""
         expect_features(x, 2 * self.latent_size)
         mean, raw = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        std = jax.nn.softplus(raw) + self.min_std
+        std = jax.nn.softplus(raw) + number(self.min_std)
         noise = 0.0 if self.inference else std * normals(draw, self.latent_size)
         divergence = jnp.sum(
             0.5 * (jnp.square(mean) + jnp.square(std) - 1) - jnp.log(std), axis=-1
@@ -55,7 +56,7 @@ class VariationalBottleneck(
         return output(
             (mean + noise).astype(x.dtype),
             batch=len(x),
-            regularization_loss=self.kl_weight * divergence,
+            regularization_loss=number(self.kl_weight) * divergence,
             metrics={
                 "kl_divergence": divergence,
                 "mu": jnp.mean(mean, axis=-1),
