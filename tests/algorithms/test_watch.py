@@ -20,18 +20,20 @@ from nnx_ppo_fn import (
     NormalTanhSampler,
     Parallel,
     PPOAdapter,
+    PPOConfig,
     Sequential,
     Stateless,
     train_ppo,
     TrainingFault,
     VariationalBottleneck,
 )
-from nnx_ppo_fn.algorithms.config import default_replay_tolerance
+from nnx_ppo_fn.algorithms.tolerance import replay_tolerance
 from nnx_ppo_fn.envs import make
 from wrong_modules import WRONG
 
 
 SIZE = 3
+TOLERANCE = replay_tolerance(PPOConfig(), jnp.zeros(1))
 SEEN_IN_TRAINING = {
     "a draw shaped by the batch",
     "batch statistics in the forward pass",
@@ -139,7 +141,7 @@ def test_every_wrong_module_is_seen_or_stopped(wrong):
         ) as info:
             watched(network, config)
         ratio = info.value.result.final_metrics["replay/log_ratio_max"]
-        assert ratio > 10 * default_replay_tolerance()
+        assert ratio > 10 * TOLERANCE
     else:
         with pytest.raises(LawViolation) as info:
             new_training_state(Walk(), network, config, key=jr.key(0))
@@ -152,4 +154,4 @@ def test_a_tolerance_of_ones_own_counts():
     ppo = dataclasses.replace(config.ppo, replay_tolerance=1e9)
     network = wrong_network(wrong, jr.key(0))
     (ratio,) = watched(network, dataclasses.replace(config, ppo=ppo))
-    assert ratio > 10 * default_replay_tolerance()
+    assert ratio > 10 * TOLERANCE

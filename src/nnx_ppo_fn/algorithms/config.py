@@ -10,8 +10,6 @@ import math
 from typing import Any, final, Literal, TypeAlias
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
 
@@ -76,8 +74,8 @@ class PPOConfig(eqx.Module):
     - `advantages_from`: whose values the advantages use: the `"replay"`'s, fresh in
       every minibatch, or the `"rollout"`'s.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
-      with unchanged weights may show; training stops above it. `None` chooses
-      `1e-4`, or `1e-2` where the backend multiplies matrices in reduced precision.
+      with unchanged weights may show; training stops above it. `None` chooses by the
+      precision of the network's parameters and of matrix products; see `tolerance.py`.
     - `logging_level`, `logging_percentiles`: which metrics are computed, and whether
       distributions are summed up by percentiles rather than mean and deviation.
     """
@@ -209,21 +207,3 @@ def _expect_range(name: str, value: Any, least: float, most: float) -> None:
 def _expect_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def default_replay_tolerance() -> float:
-    """The tolerance of the watch on the law where the configuration leaves it open.
-
-    In full `float32` an intact replay stays below `1e-5`; reduced-precision matrix
-    products (TF32, bfloat16) differ between batch shapes by up to `1e-3`.
-    """
-    precision: object = getattr(jax.config, "jax_default_matmul_precision", None)
-    exact = precision in ("float32", "highest", "F32_F32_F32")
-    if exact or jax.default_backend() == "cpu":
-        return 1e-4
-    return 1e-2
-
-
-def as_array(number: Scalar) -> Array:
-    """A coefficient as a `float32` array, whatever it came as."""
-    return jnp.asarray(number, jnp.float32)

@@ -17,7 +17,8 @@ from ..networks._routing import AnyModule
 from .compiled import compiled
 from .config import TrainConfig
 from .evaluation import evaluate
-from .step import ppo_step, replay_tolerance
+from .step import ppo_step
+from .tolerance import replay_tolerance
 from .types import Status, TrainingState
 
 
@@ -256,7 +257,7 @@ class Trainer:
         """What a fault means, and what to do about it."""
         environment = int(self.state.fault_environment)
         ratio = self.metrics["replay/log_ratio_max"]
-        tolerance = float(replay_tolerance(self.config.ppo))
+        tolerance = float(replay_tolerance(self.config.ppo, self.state.parameters))
         reasons = {
             Status.REWARD_NOT_FINITE: (
                 f"the reward of environment {environment} is not finite. Look at the "

@@ -15,9 +15,10 @@ from .._tree import strong
 from ..envs import RLEnv
 from ..networks._routing import AnyModule
 from .checks import check_training
-from .config import default_replay_tolerance, PPOConfig, TrainConfig
+from .config import PPOConfig, Scalar, TrainConfig
 from .metrics import iteration_metrics
 from .rollout import initial_rollout_state, unroll_env
+from .tolerance import replay_tolerance
 from .types import own, Rollout, split_network, Status, TrainingState
 from .update import all_finite, learning_rate_at, make_optimizer, update
 
@@ -117,7 +118,7 @@ def ppo_step(
         rollout,
         update_metrics["replay/log_ratio"][0],
         (parameters, constants),
-        settings,
+        replay_tolerance(settings, parameters),
     )
     status = jnp.where(training_state.status == 0, status, training_state.status)
     metrics = iteration_metrics(update_metrics, rollout, parameters, settings)
@@ -152,13 +153,6 @@ def ppo_step(
     )
 
 
-def replay_tolerance(config: PPOConfig) -> Any:
-    """The largest error of a replay that training accepts."""
-    if config.replay_tolerance is None:
-        return default_replay_tolerance()
-    return config.replay_tolerance
-
-
 def _check_batch(training_state: TrainingState, config: PPOConfig) -> None:
     batch = len(training_state.rollout_state.is_first)
     if batch != config.n_envs:
@@ -188,7 +182,7 @@ def _diagnose(
     rollout: Rollout,
     log_ratio: Float[Array, ""],
     updated: PyTree,
-    config: PPOConfig,
+    tolerance: Scalar,
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """What went wrong, if anything: `(status, environment)`.
 
@@ -200,7 +194,7 @@ def _diagnose(
     nan_observation = _environments(transitions.obs, lambda x: ~jnp.isnan(x))
     infinite_observation = _environments(transitions.obs, jnp.isfinite)
     broken_update = ~all_finite(updated)
-    mismatch = ~(log_ratio <= replay_tolerance(config))
+    mismatch = ~(log_ratio <= tolerance)
     faults = [
         (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), bad_reward),
         (Status.OBSERVATION_NOT_FINITE, jnp.any(nan_observation), nan_observation),

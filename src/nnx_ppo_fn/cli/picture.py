@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..algorithms.config import default_replay_tolerance
+from ..algorithms.config import PPOConfig
+from ..algorithms.tolerance import replay_tolerance
 from ..runs import Metrics, PICTURE, read_description, read_metrics
 from .progress import (
     CRITIC_LOSS,
@@ -54,12 +55,12 @@ def draw_learning_curve(folder: Path) -> None:
     )
     _draw_returns(panels["return"], lines)
     _draw_critic_loss(panels["critic"], lines)
-    tolerance = description["train"]["ppo"]["replay_tolerance"]
-    _draw_log_ratio(
-        panels["replay"],
-        lines,
-        default_replay_tolerance() if tolerance is None else tolerance,
+    settings = PPOConfig(
+        replay_tolerance=description["train"]["ppo"]["replay_tolerance"]
     )
+    # A preset's network holds float32 alone, which an empty tree stands for.
+    tolerance = float(replay_tolerance(settings, ()))
+    _draw_log_ratio(panels["replay"], lines, tolerance)
     for panel in panels.values():
         _tidy(panel)
     figure.savefig(folder / PICTURE, dpi=150)
