@@ -102,6 +102,14 @@ def test_a_fault_keeps_the_last_good_state_and_explains_itself():
     )
 
 
+def test_training_goes_on_from_what_a_fault_left():
+    with pytest.raises(TrainingFault) as info:
+        train(small_config(learning_rate=float("inf")))
+    state = info.value.result.training_state
+    resumed = train_ppo(ENV, state.network, small_config(), initial_state=state)
+    assert tree_equal(resumed.training_state, train(small_config()).training_state)
+
+
 def test_an_interrupt_keeps_what_there_is():
     def interrupt(metrics, step):
         if step == 80:

@@ -17,6 +17,7 @@ from ..networks._routing import AnyModule
 from .compiled import compiled
 from .config import TrainConfig
 from .evaluation import evaluate
+from .faults import explain
 from .step import ppo_step
 from .tolerance import replay_tolerance
 from .types import Status, TrainingState
@@ -186,7 +187,12 @@ class Trainer:
             failed = index == done - 1 and int(self.state.status) != Status.HEALTHY
             if failed:
                 self.metrics = {name: float(row[index]) for name, row in rows.items()}
-                raise TrainingFault(self._explanation(), self.result())
+                message = explain(
+                    self.state,
+                    self.metrics["replay/log_ratio_max"],
+                    replay_tolerance(self.config.ppo, self.state.parameters),
+                )
+                raise TrainingFault(message, self.result())
             self.iterations += 1
             self.steps += per_iteration
             self.metrics = {name: float(row[index]) for name, row in rows.items()}
@@ -252,39 +258,6 @@ class Trainer:
     def _log(self) -> None:
         if self.log_fn is not None:
             self.log_fn(dict(self.metrics), self.steps)
-
-    def _explanation(self) -> str:
-        """What a fault means, and what to do about it."""
-        environment = int(self.state.fault_environment)
-        ratio = self.metrics["replay/log_ratio_max"]
-        tolerance = float(replay_tolerance(self.config.ppo, self.state.parameters))
-        reasons = {
-            Status.REWARD_NOT_FINITE: (
-                f"the reward of environment {environment} is not finite. Look at the "
-                "terms of the reward, above all at divisions and logarithms"
-            ),
-            Status.OBSERVATION_NOT_FINITE: (
-                f"the observation of environment {environment} is not finite. Look at "
-                "the simulator's step size and at divisions in the observation"
-            ),
-            Status.REPLAY_MISMATCH: (
-                "the replay with unchanged weights does not reproduce the rollout: a "
-                f"log-likelihood is off by {ratio:.3g}, more than {tolerance:.3g}. "
-                "Some module looks at more than its own environment, or draws noise "
-                "that its carry does not determine. nnx_ppo_fn.check_module finds out "
-                "which"
-            ),
-            Status.UPDATE_NOT_FINITE: (
-                "an update made a parameter or a statistic that is not finite. Lower "
-                "the learning rate, set gradient_clipping, or normalise observations "
-                "and rewards"
-            ),
-        }
-        return (
-            f"training stopped after {self.steps} environment steps: "
-            f"{reasons[Status(int(self.state.status))]}. The last good state is in "
-            "this error's .result.training_state"
-        )
 
 
 def _next_multiple(steps: int, every: int) -> int:

@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from .._keys import derive
@@ -75,7 +77,7 @@ def train_ppo(
         state = new_training_state(env, network, config, key=training_key)
     else:
         _expect_same_network(network, initial_state)
-        state = own(initial_state)
+        state = own(_healthy(initial_state))
     return Trainer(
         env,
         env if eval_env is None else eval_env,
@@ -85,6 +87,15 @@ def train_ppo(
         log_fn=log_fn,
         checkpoint_fn=checkpoint_fn,
     ).run()
+
+
+def _healthy(state: TrainingState) -> TrainingState:
+    """A state that a fault left behind is a good one; going on with it is a new try."""
+    return eqx.tree_at(
+        lambda s: (s.status, s.fault_environment),
+        state,
+        (jnp.zeros_like(state.status), -jnp.ones_like(state.fault_environment)),
+    )
 
 
 def _overridden(

@@ -1,12 +1,10 @@
 """One iteration of PPO as a pure function of the training state."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Key
 
 from .._counter import Counter
 from .._custom_types import PyTree
@@ -15,12 +13,13 @@ from .._tree import strong
 from ..envs import RLEnv
 from ..networks._routing import AnyModule
 from .checks import check_training
-from .config import PPOConfig, Scalar, TrainConfig
+from .config import PPOConfig, TrainConfig
+from .faults import diagnose
 from .metrics import iteration_metrics
 from .rollout import initial_rollout_state, unroll_env
 from .tolerance import replay_tolerance
 from .types import own, Rollout, split_network, Status, TrainingState
-from .update import all_finite, learning_rate_at, make_optimizer, update
+from .update import learning_rate_at, make_optimizer, update
 
 
 def new_training_state(
@@ -114,7 +113,7 @@ def ppo_step(
         parameters, training_state.constants, training_state.static.tree
     ).update_statistics(_counted_extras(rollout, settings))
     _, constants, static = split_network(updated)
-    status, environment = _diagnose(
+    status, environment = diagnose(
         rollout,
         update_metrics["replay/log_ratio"][0],
         (parameters, constants),
@@ -176,52 +175,3 @@ def _counted_extras(rollout: Rollout, config: PPOConfig) -> PyTree:
         return jnp.where(steps, jnp.nan, leaf)
 
     return jtu.tree_map(exclude, extras)
-
-
-def _diagnose(
-    rollout: Rollout,
-    log_ratio: Float[Array, ""],
-    updated: PyTree,
-    tolerance: Scalar,
-) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """What went wrong, if anything: `(status, environment)`.
-
-    Causes come before their consequences: a reward that is not finite makes a loss
-    that is not, and an observation that is not a number makes a replay that is not.
-    """
-    transitions = rollout.transitions
-    bad_reward = _environments(transitions.rewards, jnp.isfinite)
-    nan_observation = _environments(transitions.obs, lambda x: ~jnp.isnan(x))
-    infinite_observation = _environments(transitions.obs, jnp.isfinite)
-    broken_update = ~all_finite(updated)
-    mismatch = ~(log_ratio <= tolerance)
-    faults = [
-        (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), bad_reward),
-        (Status.OBSERVATION_NOT_FINITE, jnp.any(nan_observation), nan_observation),
-        (
-            Status.OBSERVATION_NOT_FINITE,
-            (broken_update | jnp.isnan(log_ratio)) & jnp.any(infinite_observation),
-            infinite_observation,
-        ),
-        (Status.REPLAY_MISMATCH, mismatch, None),
-        (Status.UPDATE_NOT_FINITE, broken_update, None),
-    ]
-    status, environment = jnp.int32(Status.HEALTHY), jnp.int32(-1)
-    for code, found, environments in reversed(faults):
-        first = -1 if environments is None else jnp.argmax(environments)
-        status = jnp.where(found, jnp.int32(code), status)
-        environment = jnp.where(found, jnp.asarray(first, jnp.int32), environment)
-    return status, environment
-
-
-def _environments(tree: PyTree, good: Any) -> Bool[Array, " B"]:
-    """The environments with a number, at any step, that is not good."""
-    bad = [
-        ~jnp.all(good(leaf).reshape((*leaf.shape[:2], -1)), axis=(0, 2))
-        for leaf in jtu.tree_leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-    ]
-    if not bad:
-        shape = jtu.tree_leaves(tree)[0].shape
-        return jnp.zeros(shape[1], jnp.bool_)
-    return jnp.any(jnp.stack(bad), axis=0)

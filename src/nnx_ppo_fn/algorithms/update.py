@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jax.tree_util as jtu
 import optax
 from jaxtyping import Array, Float, Int, Key
 
@@ -110,13 +109,3 @@ def update(
         step, (parameters, optimizer_state), minibatch_indices(config, key)
     )
     return parameters, optimizer_state, metrics
-
-
-def all_finite(tree: PyTree) -> Array:
-    """Whether every floating-point number in a tree is finite."""
-    finite = [
-        jnp.all(jnp.isfinite(leaf))
-        for leaf in jtu.tree_leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-    ]
-    return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
