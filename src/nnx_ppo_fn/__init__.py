@@ -16,7 +16,7 @@ from ._keys import (
     normals as normals,
 )
 from .algorithms.advantages import gae as gae, successor_values as successor_values
-from .algorithms.checks import EnvironmentError as EnvironmentError
+from .algorithms.checks import InvalidEnvironmentError as InvalidEnvironmentError
 from .algorithms.config import (
     EvalConfig as EvalConfig,
     LoggingLevel as LoggingLevel,
@@ -47,7 +47,7 @@ from .algorithms.types import (
     TrainingState as TrainingState,
     Transition as Transition,
 )
-from .envs import EnvState as EnvState, RLEnv as RLEnv
+from .envs import EnvState as EnvState, RLEnv as RLEnv, State as State
 from .networks._errors import CompositionError as CompositionError
 from .networks._routing import Call as Call, Container as Container
 from .networks._trainable import (
@@ -65,7 +65,11 @@ from .networks.factories import (
 )
 from .networks.feedforward import Dense as Dense, Stateless as Stateless
 from .networks.normalizer import Normalizer as Normalizer
-from .networks.recurrent import GRU as GRU, LSTM as LSTM
+from .networks.recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+    RecurrentModule as RecurrentModule,
+)
 from .networks.sampling_layers import (
     CategoricalSampler as CategoricalSampler,
     NormalTanhSampler as NormalTanhSampler,

@@ -6,7 +6,7 @@ accidental twins. Here every child has a *name*, hashed to a tag of at least `2*
 which no `split` of a practical size reaches.
 """
 
-from typing import final
+from typing import Any, final
 from zlib import crc32
 
 import equinox as eqx
@@ -16,6 +16,16 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from ._custom_types import Keys
+from ._tree import is_key
+
+
+def expect_key(key: Any) -> None:
+    """Raises `TypeError` unless `key` is one typed random key."""
+    if is_key(key) and key.shape == ():
+        return
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    given = type(key).__name__ if dtype is None else f"{dtype}{list(shape or ())}"
+    raise TypeError(f"expected one typed key, jax.random.key(seed), got {given}")
 
 
 def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:

@@ -8,11 +8,12 @@ from helpers import mlp_network, small_config
 from nnx_ppo_fn import (
     CompositionError,
     Dense,
-    EnvironmentError,
+    InvalidEnvironmentError,
     new_training_state,
     NormalTanhSampler,
     Parallel,
     PPOAdapter,
+    PPOConfig,
     Sequential,
     train_ppo,
 )
@@ -52,14 +53,14 @@ class Changed(eqx.Module):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ("structure", r"another structure than reset.*step gives .*info\['speed'\]"),
+        ("structure", r"another structure than reset.*only step has .*info\['speed'\]"),
         ("dtype", r"state.obs as int32 \[1\], reset as float32 \[1\]"),
         ("shape", r"state.obs as float32 \[3\], reset as float32 \[1\]"),
         ("error", r"Changed.step fails for the network's action \[\]: the simulator"),
     ],
 )
 def test_an_environment_that_cannot_be_looped_over_is_told_why(change, message):
-    with pytest.raises(EnvironmentError, match=message):
+    with pytest.raises(InvalidEnvironmentError, match=message):
         attempt(Changed(change), mlp_network(jr.key(0), 1))
 
 
@@ -101,12 +102,82 @@ def test_an_action_of_the_wrong_kind_is_told_with_its_shape():
                 raise ValueError("expected one integer")
             return ENV.step(state, action)
 
-    with pytest.raises(EnvironmentError, match=r"action \[3\]: expected one integer"):
+    with pytest.raises(
+        InvalidEnvironmentError, match=r"action \[3\]: expected one integer"
+    ):
         attempt(Strict(), network)
 
 
+def test_the_action_must_be_what_the_environment_takes():
+    actor, critic = jr.split(jr.key(0))
+    network = PPOAdapter(
+        Sequential([Dense(3, 6, key=actor), NormalTanhSampler(0.0)]),
+        Dense(3, 1, key=critic),
+    )
+    with pytest.raises(
+        CompositionError, match=r"takes actions of 1 numbers, the network gives \[3\]"
+    ):
+        attempt(make("pendulum"), network)
+    with pytest.raises(CompositionError, match="takes actions of one integer"):
+        attempt(
+            make("probe:counting"), eqx.tree_at(kernels, network, (zeros(6), zeros(1)))
+        )
+
+
+def kernels(network):
+    return network.action[0].kernel, network.value.kernel
+
+
+def zeros(size):
+    return jnp.zeros((1, size))
+
+
+class Returning(eqx.Module):
+    """The counting probe, whose reset returns something else."""
+
+    wrong: str
+
+    def reset(self, key):
+        state = ENV.reset(key)
+        match self.wrong:
+            case "dict":
+                return {"obs": state.obs}
+            case "batch":
+                return jax.vmap(ENV.reset)(jr.split(key, 3))
+            case _:
+                raise RuntimeError("no simulator")
+
+    def step(self, state, action):
+        return ENV.step(state, action)
+
+
+@pytest.mark.parametrize(
+    "env, message",
+    [
+        (Returning, r"got the class Returning; write Returning\(\.\.\.\)"),
+        (Returning("dict"), "fields obs, reward, done, info and metrics, got dict"),
+        (Returning("batch"), "reward to be one number.*without a batch axis"),
+        (Returning("error"), r"Returning.reset\(key\) fails: no simulator"),
+    ],
+)
+def test_what_reset_returns_is_looked_at_first(env, message):
+    with pytest.raises(InvalidEnvironmentError, match=message):
+        attempt(env, mlp_network(jr.key(0), 1))
+
+
+@pytest.mark.parametrize("key", [jr.PRNGKey(0), jr.split(jr.key(0)), 0])
+def test_a_key_of_another_kind_is_refused(key):
+    with pytest.raises(TypeError, match="typed key|Key"):
+        new_training_state(ENV, mlp_network(jr.key(0), 1), small_config(), key=key)
+
+
+def test_a_part_of_the_configuration_is_not_the_whole():
+    with pytest.raises(TypeError, match="TrainConfig"):
+        train_ppo(ENV, mlp_network(jr.key(0), 1), PPOConfig())
+
+
 def test_what_is_no_environment_is_told_what_one_has():
-    with pytest.raises((TypeError, EnvironmentError), match="RLEnv|reset"):
+    with pytest.raises((TypeError, InvalidEnvironmentError), match="RLEnv|reset"):
         attempt("cartpole", mlp_network(jr.key(0), 1))
 
 

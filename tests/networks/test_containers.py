@@ -172,3 +172,48 @@ def test_containers_are_trees_that_map():
     np.testing.assert_allclose(
         results[:, 0], jnp.sum(networks[0].kernel, axis=1), rtol=1e-5
     )
+
+
+class Calls(Container[Any, Any]):
+    """Calls a child by whatever name it is told."""
+
+    inner: Any
+    name: str
+
+    def children(self):
+        return {"inner": self.inner}
+
+    def route(self, call, x):
+        return call(self.name, x)
+
+
+def test_a_child_that_is_not_there_is_told_with_those_that_are():
+    container = Calls(Stateless(jnp.tanh), "iner")
+    with pytest.raises(CompositionError, match="calls a child 'iner'.*are 'inner'"):
+        container({"inner": ()}, jnp.ones((4, 2)))
+
+
+class Bare(StochasticModule[Any, Any]):
+    """Forgets to wrap its value."""
+
+    def apply(self, draw, x, rollout_extras=None):
+        return x
+
+
+class BareStep(StatelessModule[Any, Any]):
+    """Forgets to wrap its value."""
+
+    def __call__(self, state, x, rollout_extras=None):
+        return x
+
+
+@pytest.mark.parametrize(
+    "module, method", [(Bare(), "apply"), (BareStep(), "__call__")]
+)
+def test_a_bare_value_is_told_how_to_be_returned(module, method):
+    network = Sequential([module])
+    state = network.initialize_state(jr.split(jr.key(0), 4))
+    with pytest.raises(
+        CompositionError, match=rf"Sequential\[0\].*expected {method} to return output"
+    ):
+        network(state, jnp.ones((4, 2)))

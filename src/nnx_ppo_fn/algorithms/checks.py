@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 
 from .._custom_types import PyTree
 from .._tree import shape_text, strong
-from ..envs import episode_flags, RLEnv
+from ..envs import DescribedEnv, EnvState, RLEnv
 from ..networks._errors import CompositionError
 from ..networks._routing import AnyModule
 from ..networks._trainable import partition_trainable
@@ -25,7 +25,7 @@ from ..testing import check_structure
 _BATCH = 4
 
 
-class EnvironmentError(ValueError):
+class InvalidEnvironmentError(ValueError):
     """An environment that breaks the protocol, or that a network cannot act in."""
 
 
@@ -39,26 +39,53 @@ def check_training(env: RLEnv, network: AnyModule) -> None:
 
     **Raises:**
 
-    `EnvironmentError`, `CompositionError` or `testing.LawViolation`, each naming the
-    place and what to change.
+    `InvalidEnvironmentError`, `CompositionError` or `testing.LawViolation`, each naming
+    the place and what to change.
     """
     state = _abstract_reset(env)
     observation = _batched(state.obs)
     check_structure(network, observation)
     decided = _abstract_decision(network, observation)
     _check_output(decided)
-    stepped = _check_step(env, state, _unbatched(decided.actions))
-    _check_rewards(stepped.reward, decided.value_estimates)
+    actions = _unbatched(decided.actions)
+    _check_actions(env, actions)
+    _check_step(env, state, actions)
+    _check_values(state.reward, decided.value_estimates)
     _warn_if_tied(network)
 
 
 def _abstract_reset(env: RLEnv) -> Any:
+    if isinstance(env, type):
+        raise InvalidEnvironmentError(
+            f"expected an environment, got the class {env.__name__}; write "
+            f"{env.__name__}(...)"
+        )
     if not isinstance(env, RLEnv):
-        raise EnvironmentError(
-            f"expected an environment with reset(key) and step(state, action), got "
+        raise InvalidEnvironmentError(
+            "expected an environment with reset(key) and step(state, action), got "
             f"{type(env).__name__}"
         )
-    return jax.eval_shape(lambda key: strong(env.reset(key)), jax.random.key(0))
+    name = type(env).__name__
+    try:
+        state = jax.eval_shape(lambda key: strong(env.reset(key)), jax.random.key(0))
+    except Exception as error:
+        raise InvalidEnvironmentError(
+            f"{name}.reset(key) fails: {_first_line(error)}"
+        ) from error
+    if not isinstance(state, EnvState):
+        raise InvalidEnvironmentError(
+            f"{name}.reset must return a state with the fields obs, reward, done, info "
+            f"and metrics, got {type(state).__name__}; nnx_ppo_fn.envs.State is one"
+        )
+    for path, leaf in jtu.tree_leaves_with_path((state.reward, state.done)):
+        if leaf.shape != ():
+            kind = ("reward", "done")[path[0].idx]
+            raise InvalidEnvironmentError(
+                f"expected {name}'s {kind}{jtu.keystr(path[1:])} to be one number, got "
+                f"{shape_text(leaf)}; reset and step are for one environment, without "
+                "a batch axis"
+            )
+    return state
 
 
 def _abstract_decision(network: AnyModule, observation: PyTree) -> Any:
@@ -86,48 +113,55 @@ def _check_output(decided: Any) -> None:
                 )
 
 
-def _check_step(env: RLEnv, state: Any, actions: PyTree) -> Any:
+def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
     """Steps abstractly, and compares what comes out with what `reset` gave."""
     try:
         stepped = jax.eval_shape(lambda s, a: strong(env.step(s, a)), state, actions)
     except Exception as error:
-        raise EnvironmentError(
+        raise InvalidEnvironmentError(
             f"{type(env).__name__}.step fails for the network's action "
             f"{shape_text(actions)}: {_first_line(error)}"
         ) from error
     expected, actual = jtu.tree_structure(state), jtu.tree_structure(stepped)
     if expected != actual:
-        raise EnvironmentError(
+        raise InvalidEnvironmentError(
             f"{type(env).__name__}.step returns another structure than reset, so it "
-            f"cannot be looped over: reset gives {_entries(state, stepped)}, "
-            f"step gives {_entries(stepped, state)}"
+            f"cannot be looped over: only reset has {_entries(state, stepped)}, "
+            f"only step has {_entries(stepped, state)}"
         )
     after = jtu.tree_leaves(stepped)
     for (path, before), leaf in zip(
         jtu.tree_leaves_with_path(state), after, strict=True
     ):
         if before.shape != leaf.shape or before.dtype != leaf.dtype:
-            raise EnvironmentError(
+            raise InvalidEnvironmentError(
                 f"{type(env).__name__}.step returns state{jtu.keystr(path)} as "
                 f"{leaf.dtype} {shape_text(leaf)}, reset as {before.dtype} "
                 f"{shape_text(before)}; both must be the same"
             )
-    done, _ = jax.eval_shape(episode_flags, stepped)
-    if done.shape != ():
-        raise EnvironmentError(
-            f"{type(env).__name__}: expected done to be one flag, got "
-            f"{shape_text(done)}"
+
+
+def _check_actions(env: RLEnv, actions: PyTree) -> None:
+    """Compares with what an environment says of its actions, if it says anything."""
+    if not isinstance(env, DescribedEnv):
+        return
+    size = env.action_size
+    expected = "one integer" if env.discrete else f"{size} numbers"
+    shape = () if env.discrete else (size,)
+    kind = jnp.integer if env.discrete else jnp.floating
+    fits = (
+        isinstance(actions, jax.ShapeDtypeStruct)
+        and actions.shape == shape
+        and jnp.issubdtype(actions.dtype, kind)
+    )
+    if not fits:
+        raise CompositionError(
+            f"{type(env).__name__} takes actions of {expected}, the network gives "
+            f"{shape_text(actions)}"
         )
-    return stepped
 
 
-def _check_rewards(rewards: PyTree, values: PyTree) -> None:
-    for path, leaf in jtu.tree_leaves_with_path(rewards):
-        if leaf.shape != ():
-            raise EnvironmentError(
-                f"expected reward{jtu.keystr(path)} to be one number, got "
-                f"{shape_text(leaf)}"
-            )
+def _check_values(rewards: PyTree, values: PyTree) -> None:
     if jtu.tree_structure(rewards) != jtu.tree_structure(values):
         raise CompositionError(
             "expected one value per reward: the rewards are "
@@ -167,7 +201,7 @@ def _entries(tree: PyTree, other: PyTree) -> str:
     """The leaves that only `tree` has, by path."""
     mine = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(tree)}
     theirs = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(other)}
-    return ", ".join(sorted(mine - theirs)) or f"nothing more ({type(tree).__name__})"
+    return ", ".join(sorted(mine - theirs)) or "nothing more"
 
 
 def _first_line(error: Exception) -> str:

@@ -190,6 +190,14 @@ class TrainConfig(eqx.Module):
         _expect_count("iterations_per_call", self.iterations_per_call, least=1)
 
 
+def expect_config(config: Any) -> None:
+    """Raises `TypeError` unless `config` is a `TrainConfig`."""
+    if isinstance(config, PPOConfig):
+        raise TypeError("expected a TrainConfig; write TrainConfig(ppo=PPOConfig(...))")
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"expected a TrainConfig, got {type(config).__name__}")
+
+
 def _expect_count(name: str, value: Any, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")

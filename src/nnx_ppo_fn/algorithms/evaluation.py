@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
 from .._custom_types import PyTree
-from .._keys import derive
+from .._keys import derive, expect_key
 from .._tree import select, strong
 from ..envs import episode_flags, RLEnv
 from ..networks._routing import AnyModule
@@ -48,6 +48,7 @@ def evaluate(
     there are several), `eval/lifespan/mean` and `/std` in steps, and
     `eval/truncated`, the fraction of episodes that a time limit ended.
     """
+    expect_key(key)
     for name, count in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")

@@ -1,6 +1,6 @@
 """Finds numbers that went wrong inside the compiled program, and says so outside."""
 
-from typing import Any
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -19,8 +19,9 @@ def diagnose(
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """What went wrong in an iteration, if anything.
 
-    Causes come before their consequences: a reward that is not finite makes a loss
-    that is not, and an observation that is not a number makes a replay that is not.
+    Causes are told from their consequences: an observation that is not a number makes
+    actions, and so rewards, that are not, later on; either makes a replay that does not
+    agree, and an update that is not finite.
 
     **Arguments:**
 
@@ -34,27 +35,29 @@ def diagnose(
     `(status, environment)`: a `Status`, and the first environment concerned or -1.
     """
     transitions = rollout.transitions
-    bad_reward = _environments(transitions.rewards, jnp.isfinite)
-    nan_observation = _environments(transitions.obs, lambda x: ~jnp.isnan(x))
-    infinite_observation = _environments(transitions.obs, jnp.isfinite)
     broken_update = ~_all_finite(updated)
-    mismatch = ~(log_ratio <= tolerance)
+    bad_reward = _bad_steps(transitions.rewards, jnp.isfinite)
+    # An infinity is an observation like any other where the network can take it.
+    bad_observation = _bad_steps(transitions.obs, lambda x: ~jnp.isnan(x)) | (
+        (broken_update | jnp.isnan(log_ratio))
+        & _bad_steps(transitions.obs, jnp.isfinite)
+    )
+    # The observation of a step is seen before its reward is given.
+    observation_first = _first(bad_observation) <= _first(bad_reward)
     faults = [
-        (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), bad_reward),
-        (Status.OBSERVATION_NOT_FINITE, jnp.any(nan_observation), nan_observation),
         (
             Status.OBSERVATION_NOT_FINITE,
-            (broken_update | jnp.isnan(log_ratio)) & jnp.any(infinite_observation),
-            infinite_observation,
+            jnp.any(bad_observation) & observation_first,
+            _environment(bad_observation),
         ),
-        (Status.REPLAY_MISMATCH, mismatch, None),
-        (Status.UPDATE_NOT_FINITE, broken_update, None),
+        (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), _environment(bad_reward)),
+        (Status.REPLAY_MISMATCH, ~(log_ratio <= tolerance), jnp.int32(-1)),
+        (Status.UPDATE_NOT_FINITE, broken_update, jnp.int32(-1)),
     ]
     status, environment = jnp.int32(Status.HEALTHY), jnp.int32(-1)
-    for code, found, environments in reversed(faults):
-        first = -1 if environments is None else jnp.argmax(environments)
+    for code, found, where in reversed(faults):
         status = jnp.where(found, jnp.int32(code), status)
-        environment = jnp.where(found, jnp.asarray(first, jnp.int32), environment)
+        environment = jnp.where(found, where, environment)
     return status, environment
 
 
@@ -97,17 +100,29 @@ def explain(training_state: TrainingState, log_ratio: float, tolerance: Scalar) 
     )
 
 
-def _environments(tree: PyTree, good: Any) -> Bool[Array, " B"]:
-    """The environments with a number, at any step, that is not good."""
-    bad = [
-        ~jnp.all(good(leaf).reshape((*leaf.shape[:2], -1)), axis=(0, 2))
-        for leaf in jtu.tree_leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-    ]
-    if not bad:
-        shape = jtu.tree_leaves(tree)[0].shape
-        return jnp.zeros(shape[1], jnp.bool_)
-    return jnp.any(jnp.stack(bad), axis=0)
+def _bad_steps(
+    tree: PyTree, good: Callable[[Array], Bool[Array, "..."]]
+) -> Bool[Array, "T B"]:
+    """The steps and environments with a number that is not good."""
+    leaves = jtu.tree_leaves(tree)
+    bad = jnp.zeros(leaves[0].shape[:2], jnp.bool_)
+    for leaf in leaves:
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            flat = leaf.reshape((*bad.shape, -1))
+            bad = bad | ~jnp.all(good(flat), axis=-1)
+    return bad
+
+
+def _first(bad: Bool[Array, "T B"]) -> Int[Array, ""]:
+    """The first bad step; the number of steps if there is none."""
+    steps = jnp.any(bad, axis=1)
+    return jnp.where(jnp.any(steps), jnp.argmax(steps), len(bad)).astype(jnp.int32)
+
+
+def _environment(bad: Bool[Array, "T B"]) -> Int[Array, ""]:
+    """The first environment of the first bad step."""
+    step = jnp.minimum(_first(bad), len(bad) - 1)
+    return jnp.argmax(bad[step]).astype(jnp.int32)
 
 
 def _all_finite(tree: PyTree) -> Array:

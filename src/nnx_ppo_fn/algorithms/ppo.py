@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from .._keys import derive
+from .._keys import derive, expect_key
 from ..envs import RLEnv
 from ..networks._routing import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
-from .config import TrainConfig
+from .config import expect_config, TrainConfig
 from .loop import CheckpointFunction, LogFunction, Trainer, TrainResult
 from .loss import ppo_loss as ppo_loss
 from .step import new_training_state as new_training_state, ppo_step as ppo_step
@@ -55,8 +55,8 @@ def train_ppo(
 
     **Raises:**
 
-    `ValueError` (with `CompositionError` and `EnvironmentError`) or `LawViolation`
-    before anything compiles; `TrainingFault` where numbers go wrong;
+    `ValueError` (with `CompositionError` and `InvalidEnvironmentError`), `TypeError` or
+    `LawViolation` before anything compiles; `TrainingFault` where numbers go wrong;
     `TrainingInterrupted`, a `KeyboardInterrupt`, on Ctrl-C. The last two hold the
     result so far.
 
@@ -70,7 +70,11 @@ def train_ppo(
     result = nnx_ppo_fn.train_ppo(env, network, total_steps=100_000)
     ```
     """
-    config = _overridden(TrainConfig() if config is None else config, total_steps, seed)
+    config = TrainConfig() if config is None else config
+    expect_config(config)
+    if key is not None:
+        expect_key(key)
+    config = _overridden(config, total_steps, seed)
     root = jax.random.key(config.seed) if key is None else key
     training_key, evaluation_key = derive(root, "training"), derive(root, "evaluation")
     if initial_state is None:

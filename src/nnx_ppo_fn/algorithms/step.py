@@ -8,12 +8,12 @@ from jaxtyping import Array, Key
 
 from .._counter import Counter
 from .._custom_types import PyTree
-from .._keys import advance_keys, derive
+from .._keys import advance_keys, derive, expect_key
 from .._tree import strong
 from ..envs import RLEnv
 from ..networks._routing import AnyModule
 from .checks import check_training
-from .config import PPOConfig, TrainConfig
+from .config import expect_config, PPOConfig, TrainConfig
 from .faults import diagnose
 from .metrics import iteration_metrics
 from .rollout import initial_rollout_state, unroll_env
@@ -41,9 +41,11 @@ def new_training_state(
 
     **Raises:**
 
-    `EnvironmentError`, `CompositionError` or `LawViolation` where the environment or
-    the network breaks its contract.
+    `InvalidEnvironmentError`, `CompositionError` or `LawViolation` where the
+    environment or the network breaks its contract.
     """
+    expect_key(key)
+    expect_config(config)
     check_training(env, network)
     network = own(network)
     parameters, constants, static = split_network(network)

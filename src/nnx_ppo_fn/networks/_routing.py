@@ -17,7 +17,14 @@ from jaxtyping import Array, Bool
 from .._custom_types import Keys
 from .._keys import derive
 from ._errors import CompositionError, located
-from .types import In, Out, StatefulModule, StatefulModuleOutput, UnrolledModule
+from .types import (
+    expect_output,
+    In,
+    Out,
+    StatefulModule,
+    StatefulModuleOutput,
+    UnrolledModule,
+)
 from .unroll import unroll
 
 
@@ -74,10 +81,16 @@ class Call:
                 f"{type(self._container).__name__} runs its child {name!r} twice in "
                 "one step; each child has one carry and runs once"
             )
+        if name not in self._children:
+            raise CompositionError(
+                f"{type(self._container).__name__} calls a child {name!r}; its "
+                f"children are {', '.join(map(repr, self._children))}"
+            )
         child = self._children[name]
         extras = None if self._extras is None else self._extras[name]
         with located(place(self._container, name), child):
             result = self._run(child, self._state[name], x, extras)
+            expect_output(result, "__call__")
         self._outputs[name] = result
         return result.output
 

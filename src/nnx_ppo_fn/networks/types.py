@@ -15,6 +15,8 @@ from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys
 from .._keys import advance_keys
+from .._tree import shape_text
+from ._errors import CompositionError
 
 
 State = TypeVar("State")
@@ -101,6 +103,21 @@ def output(
         {} if metrics is None else metrics,
         rollout_extras,
     )
+
+
+def expect_output(result: Any, method: str) -> None:
+    """Raises `CompositionError` if an author has returned a bare value.
+
+    **Arguments:**
+
+    - `result`: what a module's method has returned.
+    - `method`: which one, for the message.
+    """
+    if not isinstance(result, StatefulModuleOutput):
+        raise CompositionError(
+            f"expected {method} to return output(value, batch=len(x), ...), got "
+            f"{shape_text(result)}"
+        )
 
 
 class StatefulModule(eqx.Module, Generic[State, In, Out]):
@@ -224,6 +241,7 @@ class ChainedModule(StatefulModule[State, In, Out], Generic[State, Draw, In, Out
         """One step: `advance`, then `apply`."""
         next_state, draw = self.advance(state)
         applied = self.apply(draw, x, rollout_extras)
+        expect_output(applied, "apply")
         return StatefulModuleOutput(
             next_state,
             applied.output,

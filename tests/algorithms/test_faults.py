@@ -1,0 +1,78 @@
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from helpers import mlp_network
+from nnx_ppo_fn import initial_rollout_state, Status, unroll_env
+from nnx_ppo_fn.algorithms.faults import diagnose
+from nnx_ppo_fn.envs import make
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    env = make("probe:counting")
+    network = mlp_network(jr.key(0), env.observation_size)
+    start = initial_rollout_state(env, network, jr.split(jr.key(1), 4))
+    return unroll_env(env, network, start, 6)[1]
+
+
+def spoiled(rollout, *, obs=(), rewards=()):
+    """The rollout with NaN at the given steps and environments."""
+    transitions = rollout.transitions
+    for t, b in obs:
+        transitions = eqx.tree_at(
+            lambda x: x.obs, transitions, transitions.obs.at[t, b].set(jnp.nan)
+        )
+    for t, b in rewards:
+        transitions = eqx.tree_at(
+            lambda x: x.rewards, transitions, transitions.rewards.at[t, b].set(jnp.nan)
+        )
+    return dataclasses.replace(rollout, transitions=transitions)
+
+
+@pytest.mark.parametrize(
+    "where, status, environment",
+    [
+        ({}, Status.HEALTHY, -1),
+        ({"rewards": [(2, 3), (4, 0)]}, Status.REWARD_NOT_FINITE, 3),
+        ({"obs": [(5, 1), (3, 2)]}, Status.OBSERVATION_NOT_FINITE, 2),
+        # An observation that is not a number makes the rewards after it so.
+        (
+            {"obs": [(2, 1)], "rewards": [(2, 1), (3, 1)]},
+            Status.OBSERVATION_NOT_FINITE,
+            1,
+        ),
+        ({"obs": [(4, 1)], "rewards": [(3, 2)]}, Status.REWARD_NOT_FINITE, 2),
+    ],
+)
+def test_the_earliest_cause_is_named(healthy, where, status, environment):
+    found = diagnose(spoiled(healthy, **where), jnp.float32(0), (), 1e-4)
+    assert (int(found[0]), int(found[1])) == (status, environment)
+
+
+@pytest.mark.parametrize(
+    "log_ratio, updated, status",
+    [
+        (1e-3, 1.0, Status.REPLAY_MISMATCH),
+        (jnp.nan, 1.0, Status.REPLAY_MISMATCH),
+        (0.0, jnp.inf, Status.UPDATE_NOT_FINITE),
+    ],
+)
+def test_what_no_environment_is_to_blame_for(healthy, log_ratio, updated, status):
+    found = diagnose(healthy, jnp.float32(log_ratio), jnp.float32(updated), 1e-4)
+    assert (int(found[0]), int(found[1])) == (status, -1)
+
+
+def test_an_infinite_observation_counts_where_the_network_cannot_take_it(healthy):
+    transitions = healthy.transitions
+    infinite = eqx.tree_at(
+        lambda x: x.obs, transitions, transitions.obs.at[1, 2].set(jnp.inf)
+    )
+    rollout = dataclasses.replace(healthy, transitions=infinite)
+    fine = diagnose(rollout, jnp.float32(0), jnp.float32(1), 1e-4)
+    broken = diagnose(rollout, jnp.float32(0), jnp.float32(jnp.nan), 1e-4)
+    assert int(fine[0]) == Status.HEALTHY
+    assert [int(x) for x in broken] == [Status.OBSERVATION_NOT_FINITE, 2]
