@@ -6,7 +6,7 @@ time. One axis is written `" B"`, with the space, to tell linters from a name.
 
 from typing import Any, TypeAlias
 
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 
 Keys: TypeAlias = Key[Array, " B"]
@@ -14,9 +14,6 @@ Keys: TypeAlias = Key[Array, " B"]
 
 Features: TypeAlias = Float[Array, "B ..."]
 """A feature array per environment."""
-
-Flags: TypeAlias = Bool[Array, "T B"]
-"""One flag per step and environment."""
 
 Indices: TypeAlias = Int[Array, " minibatch"]
 """Rows of a batch."""

@@ -50,7 +50,26 @@ def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:
     return fold(keys, tag)
 
 
-def advance_keys(chain: Keys) -> tuple[Keys, Keys]:
+def one_per_environment(key: Key[Array, ""], count: int) -> Keys:
+    """A key for each of `count` environments.
+
+    The key of environment `i` does not depend on how many there are.
+
+    **Arguments:**
+
+    - `key`: spent by this call.
+    - `count`: how many environments.
+
+    **Returns:**
+
+    Keys `[count]`.
+    """
+    return jax.vmap(jr.fold_in, in_axes=(None, 0))(key, jnp.arange(count))
+
+
+def advance_keys(
+    chain: Key[Array, "*batch"],
+) -> tuple[Key[Array, "*batch"], Key[Array, "*batch"]]:
     """One step of a chain of keys.
 
     **Arguments:**

@@ -61,9 +61,7 @@ def strong(tree: Tree) -> Tree:
 
     def strengthen(leaf: Any) -> Array:
         leaf = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return leaf
-        return jnp.asarray(leaf, dtype=leaf.dtype)
+        return leaf if is_key(leaf) else jnp.asarray(leaf, dtype=leaf.dtype)
 
     return tree_map(strengthen, tree)
 
@@ -87,9 +85,8 @@ def canonical(tree: Any) -> Any:
 
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is an array of typed random keys."""
-    return isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) and jnp.issubdtype(
-        leaf.dtype, jax.dtypes.prng_key
-    )
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def shape_text(x: Shaped[Array, "..."] | Any) -> str:

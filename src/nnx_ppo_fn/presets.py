@@ -20,8 +20,10 @@ from .algorithms.config import (
     Scalar,
     TrainConfig,
 )
+from .algorithms.tolerance import replay_tolerance
 from .envs.registry import make
 from .envs.types import DescribedEnv, RLEnv
+from .networks._trainable import partition_trainable
 from .networks.factories import (
     make_mlp_actor_critic,
     make_recurrent_actor_critic,
@@ -38,6 +40,9 @@ POLICIES: tuple[Policy, ...] = ("mlp", "lstm", "gru", "variational")
 """All of them."""
 
 _EVALUATIONS = 20
+
+# About a second on two cores: as long as Ctrl-C and the progress bar have to wait.
+_STEPS_PER_CALL = 65_536
 
 
 @final
@@ -93,6 +98,23 @@ class Setup(eqx.Module):
     network: StatefulModule[Any, Any, Any]
     config: TrainConfig
     preset: Preset
+
+    @property
+    def whole_budget(self) -> int:
+        """The step budget, filled up to whole iterations."""
+        per_iteration = self.config.ppo.steps_per_iteration
+        return -(-self.config.ppo.total_steps // per_iteration) * per_iteration
+
+    @property
+    def steps_per_call(self) -> int:
+        """Environment steps between two looks of the host; evaluations are at some."""
+        return self.config.iterations_per_call * self.config.ppo.steps_per_iteration
+
+    @property
+    def replay_tolerance(self) -> float:
+        """The largest `replay/log_ratio_max` with which this training goes on."""
+        parameters, _ = partition_trainable(self.network)
+        return float(replay_tolerance(self.config.ppo, parameters))
 
 
 _PPO = PPOConfig(
@@ -191,7 +213,8 @@ def build(
     - `learning_rate`: of Adam, at the start.
     - `seed`: of everything random in the training itself.
 
-    What is left `None` comes from the preset. Evaluations divide the training evenly.
+    What is left `None` comes from the preset. About 20 evaluations divide the training
+    evenly, and fall on the ends of compiled calls of `Setup.steps_per_call` steps.
 
     **Returns:**
 
@@ -215,9 +238,7 @@ def build(
         **{name: value for name, value in changes.items() if value is not None},
     )
     config = dataclasses.replace(
-        settings.config,
-        ppo=ppo,
-        eval=_evaluation(settings.config.eval, ppo, env),
+        _with_intervals(dataclasses.replace(settings.config, ppo=ppo), env),
         seed=settings.config.seed if seed is None else seed,
     )
     return Setup(
@@ -277,17 +298,37 @@ def build_network(
             )
 
 
+def options_in_use(
+    env: DescribedEnv, policy: str, options: NetworkOptions
+) -> dict[str, Any]:
+    """Those of the options, by name, that `build_network` reads for a policy."""
+    unused: set[str] = set()
+    if policy != "variational":
+        unused |= {"latent_size", "kl_weight"}
+    if env.discrete:
+        unused |= {"min_std"}
+    names = [field.name for field in dataclasses.fields(options)]
+    return {name: getattr(options, name) for name in names if name not in unused}
+
+
 def scale_rewards(env: RLEnv, reward_scale: float) -> RLEnv:
     """The environment that training sees: wrapped only where the scale is not 1."""
     return env if reward_scale == 1.0 else RewardScalingWrapper(env, reward_scale)
 
 
-def _evaluation(settings: EvalConfig, ppo: PPOConfig, env: DescribedEnv) -> EvalConfig:
-    return dataclasses.replace(
-        settings,
-        every_steps=max(ppo.total_steps // _EVALUATIONS, ppo.steps_per_iteration),
-        max_episode_length=env.max_episode_length or settings.max_episode_length,
+def _with_intervals(config: TrainConfig, env: DescribedEnv) -> TrainConfig:
+    """Decides how often to evaluate, and how often to come back to the host."""
+    per_iteration = config.ppo.steps_per_iteration
+    longest = min(config.iterations_per_call, max(_STEPS_PER_CALL // per_iteration, 1))
+    wanted = max(-(-config.ppo.total_steps // (_EVALUATIONS * per_iteration)), 1)
+    per_call = min(longest, wanted)
+    calls = -(-wanted // per_call)
+    evaluation = dataclasses.replace(
+        config.eval,
+        every_steps=calls * per_call * per_iteration,
+        max_episode_length=env.max_episode_length or config.eval.max_episode_length,
     )
+    return dataclasses.replace(config, eval=evaluation, iterations_per_call=per_call)
 
 
 def _expect_policy(policy: str) -> Policy:

@@ -25,7 +25,7 @@ from .algorithms.config import EvalConfig, LoggingLevel, PPOConfig, TrainConfig
 from .envs.registry import make
 from .envs.types import DescribedEnv
 from .networks.types import StatefulModule
-from .presets import build_network, NetworkOptions, Preset
+from .presets import build_network, NetworkOptions, options_in_use, Setup
 
 
 CONFIG = "config.json"
@@ -48,26 +48,30 @@ class RunFolder:
     path: Path
     _metrics: TextIO
 
-    def __init__(self, path: Path, env_name: str, policy: str, preset: Preset):
+    def __init__(self, path: Path, env_name: str, policy: str, setup: Setup):
         """Makes the folder and describes the run in it.
 
         **Arguments:**
 
         - `path`: a folder that does not exist yet, or is empty.
-        - `env_name`, `policy`, `preset`: what the run was built from.
+        - `env_name`, `policy`: what the run was built from.
+        - `setup`: what was built.
 
         **Raises:**
 
-        `FileExistsError` if there is anything at `path` already.
+        `OSError`, see `expect_unused`, and where the folder cannot be made.
         """
         expect_unused(path)
         path.mkdir(parents=True, exist_ok=True)
+        network = options_in_use(setup.eval_env, policy, setup.preset.network)
         description = {
             "environment": env_name,
             "policy": policy,
-            "reward_scale": preset.reward_scale,
-            "network": _to_json(preset.network),
-            "train": _to_json(preset.config),
+            "reward_scale": setup.preset.reward_scale,
+            "network": {name: _to_json(option) for name, option in network.items()},
+            "train": _to_json(setup.config),
+            # What the settings leave to the library, as it was decided here.
+            "decided": {"replay_tolerance": setup.replay_tolerance},
             "versions": {
                 name: _version(name) for name in ("nnx_ppo_fn", "jax", "equinox")
             },
@@ -103,20 +107,33 @@ class RunFolder:
         self._metrics.close()
 
     def discard(self) -> None:
-        """Takes the folder away again, if nothing was trained."""
+        """Takes the folder away again; what others have put there stays."""
         self.close()
-        (self.path / METRICS).unlink()
-        (self.path / CONFIG).unlink()
-        self.path.rmdir()
+        for name in (METRICS, CONFIG):
+            (self.path / name).unlink(missing_ok=True)
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
 
 
 def expect_unused(path: Path) -> None:
-    """Raises `FileExistsError` unless `path` is free: absent, or an empty folder."""
+    """Raises unless a run can be written to `path`: absent, or an empty folder.
+
+    **Raises:**
+
+    - `FileExistsError` if there is something in it.
+    - `NotADirectoryError` if it, or what it would be in, is a file.
+    """
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            inside = "" if place == path else f", so {path} cannot be inside it"
+            raise NotADirectoryError(
+                f"{place} is not a folder but a file{inside}. Choose another folder."
+            )
     if (path / CONFIG).exists():
         raise FileExistsError(
             f"{path} already holds a run. Choose another folder, or move this one away."
         )
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and any(path.iterdir()):
         raise FileExistsError(
             f"{path} is not an empty folder. Choose one that does not exist yet."
         )

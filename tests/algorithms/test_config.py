@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from nnx_ppo_fn import EvalConfig, PPOConfig, TrainConfig
+from nnx_ppo_fn.algorithms import config
 
 
 @pytest.mark.parametrize(
@@ -24,24 +25,30 @@ def test_settings_that_cannot_train_are_refused_at_once(settings, message):
         PPOConfig(**settings)
 
 
-def test_an_unknown_choice_is_refused():
-    with pytest.raises((TypeError, ValueError), match="truncation"):
-        PPOConfig(truncation="ignore")  # pyright: ignore[reportArgumentType]
+def test_types_are_looked_at_without_a_type_checker_too():
+    """The runtime checker would speak first, so the checks are called by themselves."""
+    with pytest.raises(ValueError, match="truncation must be one of bootstrap, mask"):
+        config._expect_choice("truncation", "ignore", ("bootstrap", "mask", "nnx_ppo"))
+    for wrong in (2.5, True, "4"):
+        with pytest.raises(TypeError, match="rollout_length must be an integer"):
+            config._expect_count("rollout_length", wrong, least=1)
+    with pytest.raises(TypeError, match=r"write TrainConfig\(ppo=PPOConfig"):
+        config.expect_config(PPOConfig())
+    with pytest.raises(TypeError, match="expected a TrainConfig, got dict"):
+        config.expect_config({})
 
 
-def test_a_count_must_be_an_integer():
-    with pytest.raises(Exception, match="rollout_length"):
-        PPOConfig(rollout_length=2.5)  # pyright: ignore[reportArgumentType]
+def test_an_evaluation_needs_an_interval():
     with pytest.raises(ValueError, match="eval.every_steps"):
         EvalConfig(every_steps=0)
 
 
 def test_configurations_compare_hash_and_replace_by_value():
-    config = TrainConfig(seed=3)
+    settings = TrainConfig(seed=3)
     same = TrainConfig(ppo=PPOConfig(), seed=3)
-    assert config == same and hash(config) == hash(same)
-    assert config != dataclasses.replace(config, seed=4)
-    faster = dataclasses.replace(config.ppo, learning_rate=jnp.array([1e-3, 1e-4]))
+    assert settings == same and hash(settings) == hash(same)
+    assert settings != dataclasses.replace(settings, seed=4)
+    faster = dataclasses.replace(settings.ppo, learning_rate=jnp.array([1e-3, 1e-4]))
     assert faster.learning_rate.shape == (2,)
 
 
@@ -49,13 +56,13 @@ def test_a_changed_coefficient_does_not_compile_anew():
     traces = 0
 
     @jax.jit
-    def double(config):
+    def double(settings):
         nonlocal traces
         traces += 1
-        return config.ppo.learning_rate * 2
+        return settings.ppo.learning_rate * 2
 
-    config = TrainConfig()
-    double(config)
-    slower = dataclasses.replace(config.ppo, learning_rate=3e-5, clip_range=0.3)
-    assert double(dataclasses.replace(config, ppo=slower)) == pytest.approx(6e-5)
+    settings = TrainConfig()
+    double(settings)
+    slower = dataclasses.replace(settings.ppo, learning_rate=3e-5, clip_range=0.3)
+    assert double(dataclasses.replace(settings, ppo=slower)) == pytest.approx(6e-5)
     assert traces == 1

@@ -2,7 +2,6 @@ import dataclasses
 
 import jax
 import jax.random as jr
-import numpy as np
 import pytest
 
 from helpers import assert_close, small_config, small_network, tree_equal
@@ -146,6 +145,5 @@ def test_the_program_compiles_once_for_all_chunks_and_coefficients(monkeypatch):
     )
     train(config)
     changed = dataclasses.replace(config.ppo, learning_rate=1e-4, clip_range=0.1)
-    state = train(dataclasses.replace(config, ppo=changed), seed=9).training_state
+    train(dataclasses.replace(config, ppo=changed), seed=9)
     assert traces == 1
-    assert np.isfinite(float(state.env_steps.as_float()))

@@ -106,7 +106,9 @@ def test_the_observation_is_not_stacked_a_second_time(collected):
     (scan,) = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
     stacked = scan.outvars[scan.params["num_carry"] :]
     observations = [v for v in stacked if v.aval.shape == (LENGTH, 6, 1)]
+    actions = [v for v in stacked if v.aval.dtype == jnp.int32]
     assert len(observations) == 1
+    assert len(actions) == 2, "the action and the length of the episode"
     _, rollout = unroll_env(env, network, start, LENGTH)
     assert rollout.transitions.rollout_extras[0] is rollout.transitions.obs
 
@@ -118,8 +120,12 @@ def test_resets_are_not_paid_while_nobody_is_done(collected):
     start = initial_rollout_state(env, network, jr.split(jr.key(1), 6))
     jaxpr = jax.make_jaxpr(lambda s: unroll_env(env, network, s, 3))(start)
     (scan,) = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
-    names = [e.primitive.name for e in scan.params["jaxpr"].eqns]
-    assert names.count("cond") == 2
+    body = scan.params["jaxpr"].eqns
+    assert "_uniform" not in {e.params.get("name") for e in body}
+    conditional = [str(e) for e in body if e.primitive.name == "cond"]
+    assert (
+        len(conditional) == 2 and sum("_uniform" in text for text in conditional) == 1
+    )
 
 
 def test_one_environment_and_one_step_are_enough():

@@ -216,16 +216,6 @@ def test_an_update_that_overflows_is_undone(state):
     assert tree_equal(after.parameters, state.parameters)
 
 
-def test_a_replay_outside_the_tolerance_stops_training(state):
-    ppo = dataclasses.replace(CONFIG.ppo, replay_tolerance=0.0)
-    perturbed = eqx.tree_at(
-        lambda s: s.parameters, state, jtu.tree_map(jnp.sin, state.parameters)
-    )
-    after, metrics = step(ENV, perturbed, dataclasses.replace(CONFIG, ppo=ppo))
-    exact = metrics["replay/log_ratio_max"] == 0
-    assert after.status == (Status.HEALTHY if exact else Status.REPLAY_MISMATCH)
-
-
 def test_a_masked_step_does_not_enter_the_statistics(state):
     """Steps 0 to 4 are seen; the truncated one is left out."""
     ppo = dataclasses.replace(CONFIG.ppo, truncation="mask", rollout_length=5)

@@ -143,9 +143,8 @@ def normalize(
     """
     mean = masked_mean(advantages, valid)
     variance = masked_mean(jnp.square(advantages - mean), valid)
-    # The square root's own argument is kept off 0, where its slope is infinite.
-    std = jnp.sqrt(jnp.maximum(variance, jnp.square(std_floor)))
-    return (advantages - mean) / jnp.maximum(std, 1e-8)
+    floor = jnp.maximum(std_floor, 1e-8)
+    return (advantages - mean) / jnp.maximum(jnp.sqrt(variance), floor)
 
 
 def masked_mean(x: Float[Array, "T B"], valid: Bool[Array, "T B"]) -> Float[Array, ""]:

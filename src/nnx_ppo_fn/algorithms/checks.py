@@ -15,9 +15,8 @@ from .._custom_types import PyTree
 from .._tree import shape_text, strong
 from ..envs import DescribedEnv, EnvState, RLEnv
 from ..networks._errors import CompositionError
-from ..networks._routing import AnyModule
 from ..networks._trainable import partition_trainable
-from ..networks.types import PPONetworkOutput
+from ..networks.types import AnyModule, PPONetworkOutput
 from ..testing import check_structure
 
 
@@ -54,7 +53,7 @@ def check_training(env: RLEnv, network: AnyModule) -> None:
     _warn_if_tied(network)
 
 
-def _abstract_reset(env: RLEnv) -> Any:
+def _abstract_reset(env: Any) -> Any:
     if isinstance(env, type):
         raise InvalidEnvironmentError(
             f"expected an environment, got the class {env.__name__}; write "

@@ -9,10 +9,10 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
 from .._custom_types import PyTree
-from .._keys import derive, expect_key
-from .._tree import select, strong
+from .._keys import derive, expect_key, one_per_environment
+from .._tree import strong
 from ..envs import episode_flags, RLEnv
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .compiled import compiled
 from .metrics import summarize
 from .rollout import total_reward
@@ -58,7 +58,7 @@ def evaluate(
     return run(
         env,
         eqx.filter(network, eqx.is_array),
-        StaticHalf(network),
+        StaticHalf.of(network),
         key,
         n_envs,
         max_episode_length,
@@ -76,7 +76,7 @@ def _evaluate(
     percentiles: tuple[int, ...] | None,
 ) -> dict[str, Array]:
     network: AnyModule = eqx.combine(arrays, static.tree)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(n_envs))
+    keys = one_per_environment(key, n_envs)
     env_state = strong(jax.vmap(env.reset)(derive(keys, "environment")))
     zeros = jnp.zeros(n_envs, jnp.float32)
     start: dict[str, Any] = {
@@ -99,7 +99,7 @@ def _evaluate(
         done, truncated = episode_flags(stepped)
         return {
             "step": now["step"] + 1,
-            "env_state": select(alive, stepped, now["env_state"]),
+            "env_state": stepped,
             "carry": decided.next_state,
             "alive": alive & ~done,
             "truncated": now["truncated"] | (alive & truncated),
@@ -124,7 +124,7 @@ def _evaluate(
     if isinstance(end["reward"], dict):
         totals |= {f"eval/episode_reward/{k}": v for k, v in end["reward"].items()}
     for name, value in totals.items():
-        summarize(metrics, name, value)
+        metrics |= summarize(name, value)
         if percentiles:
-            summarize(metrics, name, value, percentiles)
+            metrics |= summarize(name, value, percentiles)
     return metrics

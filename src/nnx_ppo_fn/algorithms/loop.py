@@ -13,9 +13,9 @@ from jaxtyping import Array, Int, Key
 from .._custom_types import PyTree
 from .._keys import derive
 from ..envs import RLEnv
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .compiled import compiled
-from .config import TrainConfig
+from .config import LoggingLevel, TrainConfig
 from .evaluation import evaluate
 from .faults import explain
 from .step import ppo_step
@@ -90,7 +90,9 @@ def run_iterations(
     `(training_state, metrics, done)`: metrics with one row per iteration, of which the
     first `done` are filled. A fault ends the loop early.
     """
-    shapes = jax.eval_shape(lambda s: ppo_step(env, s, config)[1], training_state)
+    # Under `jit`, so that asking for the shapes traces the step once and for all.
+    step = jax.jit(lambda state: ppo_step(env, state, config))
+    _, shapes = jax.eval_shape(step, training_state)
     empty = jtu.tree_map(
         lambda leaf: jnp.zeros((config.iterations_per_call, *leaf.shape), leaf.dtype),
         shapes,
@@ -104,7 +106,7 @@ def run_iterations(
         now: tuple[TrainingState, PyTree, Array],
     ) -> tuple[TrainingState, PyTree, Array]:
         state, rows, done = now
-        state, metrics = ppo_step(env, state, config)
+        state, metrics = step(state)
         rows = jtu.tree_map(lambda all_, row: all_.at[done].set(row), rows, metrics)
         return state, rows, done + 1
 
@@ -146,7 +148,9 @@ class Trainer:
         """Trains until the budget is used, a fault, or Ctrl-C."""
         try:
             self._compile()
-            self._evaluate_and_log()
+            if self.config.eval.enabled:
+                self._evaluate()
+                self._log()
             while self.steps < self.config.ppo.total_steps:
                 self._run_chunk(self._iterations_to_next_event())
         except KeyboardInterrupt:
@@ -183,10 +187,11 @@ class Trainer:
         elapsed = time.perf_counter() - start
         self.train_seconds += elapsed
         per_iteration = self.config.ppo.steps_per_iteration
+        fault = int(self.state.status) != Status.HEALTHY
         for index in range(done):
-            failed = index == done - 1 and int(self.state.status) != Status.HEALTHY
-            if failed:
-                self.metrics = {name: float(row[index]) for name, row in rows.items()}
+            last = index == done - 1
+            self.metrics = {name: float(row[index]) for name, row in rows.items()}
+            if last and fault:
                 message = explain(
                     self.state,
                     self.metrics["replay/log_ratio_max"],
@@ -195,10 +200,10 @@ class Trainer:
                 raise TrainingFault(message, self.result())
             self.iterations += 1
             self.steps += per_iteration
-            self.metrics = {name: float(row[index]) for name, row in rows.items()}
             self.metrics["total_steps"] = self.steps
-            self.metrics["throughput/train_sps"] = done * per_iteration / elapsed
-            if index == done - 1 and self._due(self.config.eval.every_steps, before):
+            if LoggingLevel.THROUGHPUT in self.config.ppo.logging_level:
+                self.metrics["throughput/train_sps"] = done * per_iteration / elapsed
+            if last and self._due(self.config.eval.every_steps, before):
                 self._evaluate()
             self._log()
         if self.checkpoint_fn is not None and self._due(
@@ -232,11 +237,6 @@ class Trainer:
         """Whether a multiple of `every_steps` was passed, or the end was reached."""
         passed = self.steps // every_steps > before // every_steps
         return passed or self.steps >= self.config.ppo.total_steps
-
-    def _evaluate_and_log(self) -> None:
-        if self.config.eval.enabled:
-            self._evaluate()
-            self._log()
 
     def _evaluate(self) -> None:
         """Evaluates on keys of its own, so that training does not notice."""

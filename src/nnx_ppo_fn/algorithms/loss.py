@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import PyTree
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .advantages import (
     advantages_and_targets,
     masked_mean,

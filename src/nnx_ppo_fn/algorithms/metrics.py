@@ -1,7 +1,6 @@
 """Numbers for the log, from one iteration."""
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -42,17 +41,17 @@ def iteration_metrics(
     level, percentiles = config.logging_level, config.logging_percentiles
     for name, value in update_metrics.items():
         if name != "replay/log_ratio":
-            summarize(metrics, name, value, percentiles)
+            metrics |= summarize(name, value, percentiles)
     transitions = rollout.transitions
-    _episodes(metrics, transitions.metrics["episode"], transitions.done)
+    metrics |= _ended_episodes(transitions.metrics["episode"], transitions.done)
     if LoggingLevel.ENV_METRICS in level:
-        summarize(metrics, "env", transitions.metrics["env"], percentiles)
+        metrics |= summarize("env", transitions.metrics["env"], percentiles)
     if LoggingLevel.NETWORK_METRICS in level:
-        summarize(metrics, "net", transitions.metrics["net"], percentiles)
+        metrics |= summarize("net", transitions.metrics["net"], percentiles)
     if LoggingLevel.ROLLOUT_STATS in level:
-        summarize(metrics, "rollout_batch/reward", transitions.rewards, percentiles)
+        metrics |= summarize("rollout_batch/reward", transitions.rewards, percentiles)
         actions = transitions.network_output.actions
-        summarize(metrics, "rollout_batch/action", actions, percentiles)
+        metrics |= summarize("rollout_batch/action", actions, percentiles)
         metrics["rollout_batch/done_rate"] = jnp.mean(
             transitions.done, dtype=jnp.float32
         )
@@ -60,64 +59,61 @@ def iteration_metrics(
             transitions.truncated, dtype=jnp.float32
         )
     if LoggingLevel.ROLLOUT_OBS in level:
-        summarize(metrics, "rollout_batch/obs", transitions.obs, percentiles)
+        metrics |= summarize("rollout_batch/obs", transitions.obs, percentiles)
     if LoggingLevel.ACTOR_EXTRA in level:
         log_likelihoods = transitions.network_output.loglikelihoods
-        summarize(metrics, "loglikelihood", log_likelihoods, percentiles)
+        metrics |= summarize("loglikelihood", log_likelihoods, percentiles)
     if LoggingLevel.CRITIC_EXTRA in level:
         values = transitions.network_output.value_estimates
-        summarize(metrics, "losses/predicted_value", values, percentiles)
+        metrics |= summarize("losses/predicted_value", values, percentiles)
     if LoggingLevel.WEIGHTS in level:
         weights = [leaf.ravel() for leaf in jtu.tree_leaves(parameters)]
         if weights:
-            summarize(metrics, "weights", jnp.concatenate(weights), percentiles)
+            metrics |= summarize("weights", jnp.concatenate(weights), percentiles)
     return metrics
 
 
 def summarize(
-    metrics: dict[str, Array],
-    name: str,
-    value: PyTree,
-    percentiles: tuple[int, ...] | None = None,
-) -> None:
-    """Adds the distribution of `value` to `metrics`.
+    name: str, value: PyTree, percentiles: tuple[int, ...] | None = None
+) -> dict[str, Array]:
+    """The distribution of every array of a tree.
 
     **Arguments:**
 
-    - `metrics`: added to in place.
-    - `name`: of the value; the entries of a mapping are added as `name/key`.
-    - `value`: an array of any shape, or a mapping of such.
+    - `name`: of the value; entries of a tree are called `name/key`.
+    - `value`: a tree of arrays of any shape.
     - `percentiles`: give `name/p50`, ...; without them, `name/mean` and `name/std`.
-      Booleans give the fraction that is True, as `name`.
+
+    **Returns:**
+
+    Scalars. A boolean array gives the fraction that is True, as `name`.
     """
-    if isinstance(value, Mapping):
-        for key, entry in cast(Mapping[str, Any], value).items():
-            summarize(metrics, f"{name}/{key}", entry, percentiles)
-        return
-    if not hasattr(value, "dtype"):
-        for path, leaf in jtu.tree_leaves_with_path(value):
-            place = jtu.keystr(path, simple=True, separator="/")
-            summarize(metrics, f"{name}/{place}", leaf, percentiles)
-        return
-    if value.dtype == jnp.bool_:
-        metrics[name] = jnp.mean(value, dtype=jnp.float32)
-        return
-    numbers = value.astype(jnp.float32)
-    if percentiles:
-        levels = jnp.percentile(numbers, jnp.array(percentiles, jnp.float32))
-        for percentile, level in zip(percentiles, levels, strict=True):
-            metrics[f"{name}/p{percentile}"] = level
-    else:
-        metrics[f"{name}/mean"] = jnp.mean(numbers)
-        metrics[f"{name}/std"] = jnp.std(numbers)
+    metrics: dict[str, Array] = {}
+    for path, leaf in jtu.tree_leaves_with_path({name: value}):
+        place = jtu.keystr(path, simple=True, separator="/")
+        numbers = leaf.astype(jnp.float32)
+        if leaf.dtype == jnp.bool_:
+            metrics[place] = jnp.mean(numbers)
+        elif percentiles:
+            levels = jnp.percentile(numbers, jnp.array(percentiles, jnp.float32))
+            metrics |= {
+                f"{place}/p{p}": x for p, x in zip(percentiles, levels, strict=True)
+            }
+        else:
+            metrics |= {
+                f"{place}/mean": jnp.mean(numbers),
+                f"{place}/std": jnp.std(numbers),
+            }
+    return metrics
 
 
-def _episodes(
-    metrics: dict[str, Array], episode: Mapping[str, Array], done: Bool[Array, "T B"]
-) -> None:
+def _ended_episodes(
+    episode: Mapping[str, Array], done: Bool[Array, "T B"]
+) -> dict[str, Array]:
     """Means over the episodes that ended."""
     count = jnp.sum(done.astype(jnp.float32))
+    metrics = {"episode/count": count}
     for name, value in episode.items():
         total = jnp.sum(jnp.where(done, value.astype(jnp.float32), 0))
         metrics[f"episode/{name}/mean"] = total / count
-    metrics["episode/count"] = count
+    return metrics

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from .._keys import derive, expect_key
 from ..envs import RLEnv
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
 from .config import expect_config, TrainConfig
 from .loop import CheckpointFunction, LogFunction, Trainer, TrainResult
@@ -113,7 +113,7 @@ def _overridden(
 
 def _expect_same_network(network: Any, initial_state: TrainingState) -> None:
     """Going on with another network than the state's would surprise."""
-    same = StaticHalf(own(network)) == initial_state.static
+    same = StaticHalf.of(own(network)) == initial_state.static
     if not same:
         raise ValueError(
             "initial_state was made with a network of another structure than the one "

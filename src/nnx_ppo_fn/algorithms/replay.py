@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ..networks._routing import AnyModule
-from ..networks.types import PPONetworkOutput, StatefulModuleOutput
+from ..networks.types import AnyModule, PPONetworkOutput, StatefulModuleOutput
 from ..networks.unroll import unroll
 from .types import Rollout
 

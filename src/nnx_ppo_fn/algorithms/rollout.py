@@ -1,8 +1,9 @@
 """Drives the environments with the network and records what a replay needs."""
 
+import dataclasses
 import functools as ft
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +15,7 @@ from .._custom_types import Keys, PyTree
 from .._keys import advance_keys, derive
 from .._tree import select, strong
 from ..envs import episode_flags, RLEnv
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from ..networks.unroll import reset_where
 from .types import Rollout, RolloutState, Transition
 
@@ -58,7 +59,7 @@ def unroll_env(
     `(rollout_state, rollout)`. An episode that ends starts anew on the spot from a
     fresh `env.reset`; the network's carry is reset before its next step.
     """
-    observations = _SameArrays()
+    copies = _Copies()
 
     def step(
         state: RolloutState, _: None
@@ -71,6 +72,7 @@ def unroll_env(
         bootstrap_value = _when_any(
             truncated,
             lambda: critic_value(network, decided.next_state, stepped.obs),
+            otherwise=jtu.tree_map(jnp.zeros_like, decided.output.value_estimates),
         )
         keys, env_state = _restart(env, done, state.keys, stepped)
         episode_return = state.episode_return + total_reward(stepped.reward)
@@ -87,7 +89,9 @@ def unroll_env(
                 "net": decided.metrics,
                 "episode": {"return": episode_return, "length": episode_length},
             },
-            rollout_extras=observations.remove(decided.rollout_extras, observation),
+            rollout_extras=copies.remove(
+                decided.rollout_extras, (observation, decided.output)
+            ),
         )
         next_state = RolloutState(
             env_state=env_state,
@@ -102,18 +106,16 @@ def unroll_env(
     final_state, (is_first, transitions) = jax.lax.scan(
         step, rollout_state, length=length
     )
-    transitions = eqx.tree_at(
-        lambda t: (t.rollout_extras, t.bootstrap_value),
+    transitions = dataclasses.replace(
         transitions,
-        (
-            observations.restore(transitions.rollout_extras, transitions.obs),
-            _with_last(
-                transitions.bootstrap_value,
-                transitions.done,
-                critic_value(network, final_state.carry, final_state.env_state.obs),
-            ),
+        rollout_extras=copies.restore(
+            transitions.rollout_extras, (transitions.obs, transitions.network_output)
         ),
-        is_leaf=lambda node: node is None,
+        bootstrap_value=_with_last(
+            transitions.bootstrap_value,
+            transitions.done,
+            critic_value(network, final_state.carry, final_state.env_state.obs),
+        ),
     )
     rollout = Rollout(
         initial_carry=rollout_state.carry,
@@ -147,12 +149,14 @@ def total_reward(reward: PyTree) -> Float[Array, " B"]:
     return ft.reduce(jnp.add, parts)
 
 
-def _when_any(flags: Bool[Array, " B"], compute: Callable[[], PyTree]) -> PyTree:
-    """`compute()` where a flag is set and 0 elsewhere; free when none is set."""
-    shapes = jax.eval_shape(compute)
-    zeros = jtu.tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+def _when_any(
+    flags: Bool[Array, " B"], compute: Callable[[], PyTree], *, otherwise: PyTree
+) -> PyTree:
+    """`compute()` where a flag is set, which is free when none is."""
     return jax.lax.cond(
-        jnp.any(flags), lambda: select(flags, compute(), zeros), lambda: zeros
+        jnp.any(flags),
+        lambda: select(flags, compute(), otherwise),
+        lambda: otherwise,
     )
 
 
@@ -178,41 +182,30 @@ def _with_last(bootstrap: PyTree, done: Bool[Array, "T B"], last: PyTree) -> PyT
     return jtu.tree_map(put, bootstrap, last)
 
 
-class _SameArrays:
+class _Copies:
     """Spares a scan the stacking of arrays that it stacks already.
 
-    A normaliser at the network's input returns the very observation as its extras.
-    Traced values have an identity, so the second copy is found, left out of what the
-    scan stacks, and put back afterwards.
+    A normaliser at the network's input returns the very observation as its extras, and
+    a discrete sampler the very action. Traced values have an identity, so the second
+    copy is found, left out of what the scan stacks, and put back afterwards.
     """
 
     def __init__(self):
         self._sources: list[int | None] = []
+        self._structure = jtu.tree_structure(None)
 
-    def remove(self, extras: PyTree, observation: PyTree) -> PyTree:
-        """`extras` without the arrays that are leaves of `observation`."""
-        sources = {id(x): i for i, x in enumerate(jtu.tree_leaves(observation))}
-        leaves, structure = jtu.tree_flatten(extras)
+    def remove(self, extras: PyTree, originals: PyTree) -> list[Any]:
+        """The arrays of `extras`, `None` for those that are leaves of `originals`."""
+        sources = {id(x): i for i, x in enumerate(jtu.tree_leaves(originals))}
+        leaves, self._structure = jtu.tree_flatten(extras)
         self._sources = [sources.get(id(leaf)) for leaf in leaves]
-        kept = [
-            leaf if source is None else None
-            for leaf, source in zip(leaves, self._sources, strict=True)
-        ]
-        return _Flat(kept, structure)
+        return [None if id(leaf) in sources else leaf for leaf in leaves]
 
-    def restore(self, kept: "_Flat", observations: PyTree) -> PyTree:
+    def restore(self, kept: list[Any], originals: PyTree) -> PyTree:
         """The extras of all steps, from what was stacked of them."""
-        available = jtu.tree_leaves(observations)
-        leaves: list[Any] = [
+        available = jtu.tree_leaves(originals)
+        leaves = [
             leaf if source is None else available[source]
-            for leaf, source in zip(kept.leaves, self._sources, strict=True)
+            for leaf, source in zip(kept, self._sources, strict=True)
         ]
-        return jtu.tree_unflatten(kept.structure, leaves)
-
-
-@final
-class _Flat(eqx.Module):
-    """Leaves, some of them left out, with the structure of the whole."""
-
-    leaves: list[Any]
-    structure: Any = eqx.field(static=True)
+        return jtu.tree_unflatten(self._structure, leaves)

@@ -1,17 +1,17 @@
 """One iteration of PPO as a pure function of the training state."""
 
+import dataclasses
+
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
 from .._counter import Counter
 from .._custom_types import PyTree
-from .._keys import advance_keys, derive, expect_key
-from .._tree import strong
+from .._keys import advance_keys, derive, expect_key, one_per_environment
 from ..envs import RLEnv
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .checks import check_training
 from .config import expect_config, PPOConfig, TrainConfig
 from .faults import diagnose
@@ -49,22 +49,20 @@ def new_training_state(
     check_training(env, network)
     network = own(network)
     parameters, constants, static = split_network(network)
-    environment_keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-        derive(key, "environments"), jnp.arange(config.ppo.n_envs)
+    environment_keys = one_per_environment(
+        derive(key, "environments"), config.ppo.n_envs
     )
     optimizer = make_optimizer(config.ppo, config.ppo.learning_rate)
-    state = strong(
-        TrainingState(
-            parameters=parameters,
-            constants=constants,
-            static=static,
-            optimizer_state=optimizer.init(parameters),
-            rollout_state=initial_rollout_state(env, network, environment_keys),
-            key=derive(key, "iterations"),
-            env_steps=Counter.zero(),
-            status=jnp.array(Status.HEALTHY, jnp.int32),
-            fault_environment=jnp.array(-1, jnp.int32),
-        )
+    state = TrainingState(
+        parameters=parameters,
+        constants=constants,
+        static=static,
+        optimizer_state=optimizer.init(parameters),
+        rollout_state=initial_rollout_state(env, network, environment_keys),
+        key=derive(key, "iterations"),
+        env_steps=Counter.zero(),
+        status=jnp.array(Status.HEALTHY, jnp.int32),
+        fault_environment=jnp.array(-1, jnp.int32),
     )
     # A buffer that stands in two places, such as a zero of many, cannot be donated.
     return own(state)
@@ -98,7 +96,7 @@ def ppo_step(
     settings = config.ppo
     _check_batch(training_state, settings)
     network = training_state.network
-    next_key, iteration_key = advance_keys(training_state.key[None])
+    next_key, iteration_key = advance_keys(training_state.key)
     rollout_state, rollout = unroll_env(
         env, network, training_state.rollout_state, settings.rollout_length
     )
@@ -109,49 +107,40 @@ def ppo_step(
         rollout,
         settings,
         learning_rate=learning_rate_at(settings, training_state.env_steps.as_float()),
-        key=iteration_key[0],
+        key=iteration_key,
     )
     updated = eqx.combine(
         parameters, training_state.constants, training_state.static.tree
     ).update_statistics(_counted_extras(rollout, settings))
-    _, constants, static = split_network(updated)
-    status, environment = diagnose(
+    _, constants, _ = split_network(updated)
+    fault, environment = diagnose(
         rollout,
         update_metrics["replay/log_ratio"][0],
         (parameters, constants),
         replay_tolerance(settings, parameters),
     )
-    status = jnp.where(training_state.status == 0, status, training_state.status)
-    metrics = iteration_metrics(update_metrics, rollout, parameters, settings)
-    next_state = TrainingState(
+    was_healthy = training_state.status == Status.HEALTHY
+    next_state = dataclasses.replace(
+        training_state,
         parameters=parameters,
         constants=constants,
-        static=static,
         optimizer_state=optimizer_state,
         rollout_state=rollout_state,
-        key=next_key[0],
+        key=next_key,
         env_steps=training_state.env_steps.add(settings.steps_per_iteration),
-        status=status,
-        fault_environment=jnp.array(-1, jnp.int32),
     )
-    good = jtu.tree_map(
-        lambda new, old: jnp.where(status == 0, new, old), next_state, training_state
-    )
-    return (
-        eqx.tree_at(
-            lambda state: (state.status, state.fault_environment),
-            good,
-            (
-                status,
-                jnp.where(
-                    (status != 0) & (training_state.status == 0),
-                    environment,
-                    training_state.fault_environment,
-                ),
-            ),
+    stopped = dataclasses.replace(
+        training_state,
+        status=jnp.where(was_healthy, fault, training_state.status),
+        fault_environment=jnp.where(
+            was_healthy, environment, training_state.fault_environment
         ),
-        metrics,
     )
+    goes_on = was_healthy & (fault == Status.HEALTHY)
+    state = jtu.tree_map(
+        lambda new, old: jnp.where(goes_on, new, old), next_state, stopped
+    )
+    return state, iteration_metrics(update_metrics, rollout, parameters, settings)
 
 
 def _check_batch(training_state: TrainingState, config: PPOConfig) -> None:

@@ -1,5 +1,6 @@
 """The records that PPO passes on: transitions, rollouts, and the training state."""
 
+import dataclasses
 import enum
 from typing import Any, final
 
@@ -12,10 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from .._counter import Counter
 from .._custom_types import Indices, Keys, PyTree
-from .._tree import is_key, take
-from ..networks._routing import AnyModule
+from .._tree import take
 from ..networks._trainable import partition_trainable
-from ..networks.types import PPONetworkOutput
+from ..networks.types import AnyModule, PPONetworkOutput
 
 
 @final
@@ -101,35 +101,28 @@ class Status(enum.IntEnum):
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class StaticHalf:
     """What of a network is not an array: its structure, numbers, flags and functions.
 
-    Frozen and compared by value, so that an equal network never compiles anew.
+    Compared by value, so that an equal network never compiles anew; every leaf with its
+    type, since `1`, `1.0` and `True` are equal.
     """
 
-    __slots__ = ("_key", "_treedef")
+    treedef: Any
+    leaves: tuple[tuple[type, Any], ...]
 
-    def __init__(self, network: PyTree):
+    @staticmethod
+    def of(network: PyTree) -> "StaticHalf":
         """Keeps what is not an array of `network`."""
-        leaves, self._treedef = jtu.tree_flatten(
-            eqx.filter(network, eqx.is_array, inverse=True)
-        )
-        self._key = tuple((type(leaf), leaf) for leaf in leaves)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, StaticHalf)
-            and self._treedef == other._treedef
-            and self._key == other._key
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._treedef, self._key))
+        rest = eqx.filter(network, eqx.is_array, inverse=True)
+        leaves, treedef = jtu.tree_flatten(rest)
+        return StaticHalf(treedef, tuple((type(leaf), leaf) for leaf in leaves))
 
     @property
     def tree(self) -> Any:
         """The network with `None` in the place of every array."""
-        return jtu.tree_unflatten(self._treedef, [leaf for _, leaf in self._key])
+        return jtu.tree_unflatten(self.treedef, [leaf for _, leaf in self.leaves])
 
 
 @final
@@ -165,7 +158,7 @@ class TrainingState(eqx.Module):
 def split_network(network: AnyModule) -> tuple[PyTree, PyTree, StaticHalf]:
     """Cuts a network into `(parameters, constants, static)`; see `TrainingState`."""
     parameters, rest = partition_trainable(network)
-    return parameters, eqx.filter(rest, eqx.is_array), StaticHalf(network)
+    return parameters, eqx.filter(rest, eqx.is_array), StaticHalf.of(network)
 
 
 def own(tree: PyTree) -> PyTree:
@@ -175,9 +168,6 @@ def own(tree: PyTree) -> PyTree:
     """
 
     def copy(leaf: Any) -> Any:
-        if is_key(leaf):
-            data = jnp.array(jax.random.key_data(leaf), copy=True)
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
         if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
             return jnp.array(leaf, dtype=leaf.dtype, copy=True)
         return leaf

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from .._custom_types import PyTree
-from ..networks._routing import AnyModule
+from ..networks.types import AnyModule
 from .config import LoggingLevel, PPOConfig, Scalar
 from .loss import ppo_loss
 from .types import Rollout

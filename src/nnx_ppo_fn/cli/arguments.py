@@ -93,7 +93,7 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument(
         "--out",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="the run folder, which must not hold anything yet "
         "(default runs/<env>-<policy>-seed<seed>-<time>)",
@@ -131,6 +131,12 @@ def _seed(text: str) -> int:
             f"must be between 0 and {LARGEST_SEED}, got {number}"
         )
     return number
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must be the name of a folder, got nothing")
+    return Path(text)
 
 
 def _integer(text: str) -> int:

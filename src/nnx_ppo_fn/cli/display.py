@@ -35,20 +35,27 @@ class AbstractDisplay(abc.ABC):
         """Leaves the last state on the screen."""
 
 
-def new_display(*, quiet: bool, total_steps: int) -> AbstractDisplay:
+def new_display(
+    *, quiet: bool, total_steps: int, replay_tolerance: float
+) -> AbstractDisplay:
     """The display that suits the standard output.
 
     **Arguments:**
 
     - `quiet`: whether to show nothing.
-    - `total_steps`: environment steps of the whole run.
+    - `total_steps`, `replay_tolerance`: as for `Progress`.
     """
     if quiet:
         return Silence()
-    progress = Progress(total_steps)
+    progress = Progress(total_steps, replay_tolerance)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return Live(progress)
     return Lines(progress)
+
+
+def tell(message: str) -> None:
+    """Prints a line on the standard error, at once."""
+    print(f"nnx-ppo-fn: {message}", file=sys.stderr, flush=True)
 
 
 @final

@@ -4,8 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..algorithms.config import PPOConfig
-from ..algorithms.tolerance import replay_tolerance
 from ..runs import Metrics, PICTURE, read_description, read_metrics
 from .progress import (
     CRITIC_LOSS,
@@ -25,9 +23,11 @@ _ROUNDING = 1e-7
 def draw_learning_curve(folder: Path) -> None:
     """Draws `learning_curve.png` from what the run folder holds.
 
-    Above, the return of evaluations (the band is one standard deviation between
-    episodes) and of training episodes. Below, the critic's loss and the largest log
-    ratio of a replay with unchanged weights, with the line that it must not cross.
+    Above, the return of evaluations and of training episodes. The band is one standard
+    deviation between an evaluation's episodes, as far as any mean has been: beyond
+    that there may be no returns at all. Below, the critic's loss and the replay check:
+    how far a replay with unchanged weights is off, with the line that it must not
+    cross.
 
     **Arguments:**
 
@@ -55,28 +55,28 @@ def draw_learning_curve(folder: Path) -> None:
     )
     _draw_returns(panels["return"], lines)
     _draw_critic_loss(panels["critic"], lines)
-    settings = PPOConfig(
-        replay_tolerance=description["train"]["ppo"]["replay_tolerance"]
-    )
-    # A preset's network holds float32 alone, which an empty tree stands for.
-    tolerance = float(replay_tolerance(settings, ()))
-    _draw_log_ratio(panels["replay"], lines, tolerance)
+    tolerance = description["decided"]["replay_tolerance"]
+    _draw_replay_check(panels["replay"], lines, tolerance)
     for panel in panels.values():
         _tidy(panel)
     figure.savefig(folder / PICTURE, dpi=150)
 
 
 def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
-    steps, returns = _series(lines, TRAINING_RETURN)
-    panel.plot(steps, returns, color=_GREY, linewidth=1, label="training episodes")
+    steps, training_returns = _series(lines, TRAINING_RETURN)
+    panel.plot(
+        steps, training_returns, color=_GREY, linewidth=1, label="training episodes"
+    )
     steps, returns = _series(lines, EVALUATION)
     spread_at, spreads = _series(lines, EVALUATION_SPREAD)
-    if spread_at == steps:
+    if returns and spread_at == steps:
+        lowest = min(*returns, *training_returns, math.inf)
+        highest = max(*returns, *training_returns, -math.inf)
         band = list(zip(returns, spreads, strict=True))
         panel.fill_between(
             steps,
-            [mean - spread for mean, spread in band],
-            [mean + spread for mean, spread in band],
+            [max(mean - spread, lowest) for mean, spread in band],
+            [min(mean + spread, highest) for mean, spread in band],
             color=_BLUE,
             alpha=0.15,
             linewidth=0,
@@ -102,7 +102,7 @@ def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
     panel.set_ylabel("Critic loss")
 
 
-def _draw_log_ratio(panel: Any, lines: list[Metrics], tolerance: float) -> None:
+def _draw_replay_check(panel: Any, lines: list[Metrics], tolerance: float) -> None:
     steps, ratios = _series(lines, LOG_RATIO)
     panel.plot(steps, ratios, color=_ORANGE, linewidth=1.5, clip_on=False, zorder=3)
     panel.axhline(tolerance, color=_GREY, linewidth=1, linestyle="--")
@@ -119,7 +119,7 @@ def _draw_log_ratio(panel: Any, lines: list[Metrics], tolerance: float) -> None:
     # Linear up to rounding errors, so that an exact 0 has a place on the axis.
     panel.set_yscale("symlog", linthresh=_ROUNDING)
     panel.set_ylim(0, 5 * max(tolerance, *ratios, _ROUNDING))
-    panel.set_ylabel("Log ratio of the replay")
+    panel.set_ylabel("Replay check")
 
 
 def _series(

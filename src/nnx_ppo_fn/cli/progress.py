@@ -18,7 +18,7 @@ _SHOWN = (
     ("training return", TRAINING_RETURN),
     ("actor loss", "losses/actor/mean"),
     ("critic loss", CRITIC_LOSS),
-    ("largest log ratio", LOG_RATIO),
+    ("replay check", LOG_RATIO),
 )
 
 
@@ -29,10 +29,12 @@ class Progress:
     **Arguments:**
 
     - `total_steps`: environment steps of the whole run.
+    - `replay_tolerance`: how far a replay with unchanged weights may be off.
     """
 
-    def __init__(self, total_steps: int):
+    def __init__(self, total_steps: int, replay_tolerance: float):
         self.total_steps = total_steps
+        self.replay_tolerance = replay_tolerance
         self.step = 0
         self._latest: dict[str, float] = {}
         self._first: tuple[float, int] | None = None
@@ -73,11 +75,14 @@ class Progress:
     @property
     def numbers(self) -> dict[str, str]:
         """The metrics worth watching, by what a person calls them."""
-        return {
+        shown = {
             name: number(self._latest[key])
             for name, key in _SHOWN
             if key in self._latest
         }
+        if LOG_RATIO in self._latest:
+            shown["replay check"] += f" (stops above {self.replay_tolerance:.2g})"
+        return shown
 
 
 def number(value: int | float) -> str:

@@ -18,17 +18,16 @@ from .._custom_types import Keys
 from .._keys import derive
 from ._errors import CompositionError, located
 from .types import (
+    AnyModule,
     expect_output,
     In,
     Out,
-    StatefulModule,
     StatefulModuleOutput,
     UnrolledModule,
 )
 from .unroll import unroll
 
 
-AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
 Name: TypeAlias = str | int
 Children: TypeAlias = tuple[AnyModule, ...] | dict[str, AnyModule]
 RunChild: TypeAlias = Callable[
@@ -155,29 +154,29 @@ class Container(UnrolledModule[Any, In, Out]):
     @final
     def initialize_state(self, keys: Keys) -> Any:
         """Every child's carry, each born from a key of its own."""
-        children = self.children()
-        states: dict[Name, Any] = {}
-        for name, child in named(children).items():
-            with located(place(self, name), child):
-                states[name] = child.initialize_state(derive(keys, f"child {name}"))
-        return shaped_like(children, states)
+        return shaped_like(
+            self.children(),
+            self._of_each(
+                lambda name, child: child.initialize_state(
+                    derive(keys, f"child {name}")
+                )
+            ),
+        )
 
     @final
     def reset_state(self, state: Any) -> Any:
         """Every child's carry, reset."""
-        children = self.children()
-        states: dict[Name, Any] = {}
-        for name, child in named(children).items():
-            with located(place(self, name), child):
-                states[name] = child.reset_state(state[name])
-        return shaped_like(children, states)
+        return shaped_like(
+            self.children(),
+            self._of_each(lambda name, child: child.reset_state(state[name])),
+        )
 
     @final
     def __call__(
         self, state: Any, x: In, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Out]:
         """One step through the children."""
-        call = Call(self, _step, state, rollout_extras, _batch_shape(x, 1))
+        call = Call(self, _step, state, rollout_extras, jtu.tree_leaves(x)[0].shape[:1])
         return call.gather(self.route(call, x))
 
     @final
@@ -202,10 +201,9 @@ class Container(UnrolledModule[Any, In, Out]):
     def update_statistics(self: Self, rollout_extras: Any) -> Self:
         """The container with every child's statistics brought up to date."""
         children = named(self.children())
-        updated: dict[Name, AnyModule] = {}
-        for name, child in children.items():
-            with located(place(self, name), child):
-                updated[name] = child.update_statistics(rollout_extras[name])
+        updated = self._of_each(
+            lambda name, child: child.update_statistics(rollout_extras[name])
+        )
         changed = [name for name in children if updated[name] is not children[name]]
         if not changed:
             return self
@@ -215,6 +213,13 @@ class Container(UnrolledModule[Any, In, Out]):
             [updated[name] for name in changed],
         )
 
+    def _of_each(self, function: Callable[[Name, AnyModule], Any]) -> dict[Name, Any]:
+        results: dict[Name, Any] = {}
+        for name, child in named(self.children()).items():
+            with located(place(self, name), child):
+                results[name] = function(name, child)
+        return results
+
 
 def place(container: Container[Any, Any], name: Name) -> str:
     """How an error names a child's place: `Sequential[2]`, `PPOAdapter.action`."""
@@ -222,11 +227,5 @@ def place(container: Container[Any, Any], name: Name) -> str:
     return f"{kind}[{name}]" if isinstance(name, int) else f"{kind}.{name}"
 
 
-def _step(
-    child: AnyModule, state: Any, x: Any, rollout_extras: Any
-) -> StatefulModuleOutput[Any, Any]:
+def _step(child: AnyModule, state: Any, x: Any, rollout_extras: Any) -> Any:
     return child(state, x, rollout_extras)
-
-
-def _batch_shape(x: Any, axes: int) -> tuple[int, ...]:
-    return jtu.tree_leaves(x)[0].shape[:axes]

@@ -6,8 +6,8 @@ import jax
 import jax.tree_util as jtu
 
 from ._errors import CompositionError
-from ._routing import AnyModule, Call, Children, Container
-from .types import PPONetworkOutput, SampledAction
+from ._routing import Call, Children, Container
+from .types import AnyModule, PPONetworkOutput, SampledAction
 
 
 @final

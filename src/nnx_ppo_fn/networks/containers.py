@@ -5,8 +5,8 @@ from typing import Any, final
 
 from .._tree import canonical
 from ._errors import CompositionError
-from ._routing import AnyModule, Call, Children, Container
-from .types import StatefulModule
+from ._routing import Call, Children, Container
+from .types import AnyModule, StatefulModule
 
 
 @final

@@ -9,13 +9,13 @@ import jax.random as jr
 from jaxtyping import Array, Key
 
 from .._keys import derive
-from ._routing import AnyModule
 from .adapter import PPOAdapter
 from .containers import Sequential
 from .feedforward import Dense, Initializer
 from .normalizer import Normalizer
 from .recurrent import GRU, LSTM
 from .sampling_layers import CategoricalSampler, NormalTanhSampler
+from .types import AnyModule
 from .variational import VariationalBottleneck
 
 

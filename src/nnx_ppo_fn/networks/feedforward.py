@@ -94,22 +94,22 @@ class Stateless(StatelessModule[Any, Any]):
     ```
     """
 
-    function: Callable[[Any], Any]
+    fn: Callable[[Any], Any]
 
-    def __init__(self, function: Any):
+    def __init__(self, fn: Any):
         """**Arguments:**
 
-        - `function`: takes and returns trees with leaves `[B, ...]`.
+        - `fn`: takes and returns trees with leaves `[B, ...]`.
         """
-        if not callable(function):
+        if not callable(fn):
             raise CompositionError(
-                f"Stateless expects a function, got {type(function).__name__}"
+                f"Stateless expects a function, got {type(fn).__name__}"
             )
-        self.function = function
+        self.fn = fn
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Applies the function to `x`."""
         batch = len(jax.tree.leaves(x)[0])
-        return output(self.function(x), batch=batch)
+        return output(self.fn(x), batch=batch)

@@ -6,8 +6,9 @@ says how a whole rollout passes through the module; `unroll` does the rest.
 """
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, final, Generic, TypeVar
+from typing import Any, final, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -185,6 +186,10 @@ class StatefulModule(eqx.Module, Generic[State, In, Out]):
         return self
 
 
+AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
+"""A module of whatever state, input and output."""
+
+
 class StatelessModule(StatefulModule[tuple[()], In, Out]):
     """A module without a carry: only `__call__` is written.
 
@@ -242,13 +247,7 @@ class ChainedModule(StatefulModule[State, In, Out], Generic[State, Draw, In, Out
         next_state, draw = self.advance(state)
         applied = self.apply(draw, x, rollout_extras)
         expect_output(applied, "apply")
-        return StatefulModuleOutput(
-            next_state,
-            applied.output,
-            applied.regularization_loss,
-            applied.metrics,
-            applied.rollout_extras,
-        )
+        return dataclasses.replace(applied, next_state=next_state)
 
 
 class StochasticModule(ChainedModule[Keys, Keys, In, Out]):

@@ -1,5 +1,6 @@
 """Passes a whole rollout through a module: merged, chained, its own way, or by step."""
 
+import dataclasses
 from typing import Any, TypeVar
 
 import jax
@@ -82,13 +83,13 @@ def unroll_by_step(
     ) -> tuple[State, StatefulModuleOutput[Any, Out]]:
         x, first, extras = inputs
         stepped = module(reset_where(module, first, carry), x, extras)
-        return stepped.next_state, _with(
-            stepped, (), stepped.rollout_extras if extras is None else None
+        kept = stepped.rollout_extras if extras is None else None
+        return stepped.next_state, dataclasses.replace(
+            stepped, next_state=(), rollout_extras=kept
         )
 
     final_state, stacked = jax.lax.scan(step, state, (xs, is_first, rollout_extras))
-    extras = stacked.rollout_extras if rollout_extras is None else rollout_extras
-    return _with(stacked, final_state, extras)
+    return _finished(stacked, final_state, rollout_extras)
 
 
 def _unroll_merged(
@@ -123,23 +124,15 @@ def _unmerged(
     shape: tuple[int, ...],
     rollout_extras: Any,
 ) -> StatefulModuleOutput[State, Out]:
-    """Cuts `T * B` rows back to `[T, B]`; extras go back as they were received."""
-    split = split_time(_with(merged, (), None), shape)
-    extras = (
-        split_time(merged.rollout_extras, shape)
-        if rollout_extras is None
-        else rollout_extras
-    )
-    return _with(split, next_state, extras)
+    """Cuts `T * B` rows back to `[T, B]`."""
+    kept = merged.rollout_extras if rollout_extras is None else None
+    rows = dataclasses.replace(merged, next_state=(), rollout_extras=kept)
+    return _finished(split_time(rows, shape), next_state, rollout_extras)
 
 
-def _with(
-    old: StatefulModuleOutput[Any, Out], next_state: Any, rollout_extras: Any
-) -> StatefulModuleOutput[Any, Out]:
-    return StatefulModuleOutput(
-        next_state,
-        old.output,
-        old.regularization_loss,
-        old.metrics,
-        rollout_extras,
-    )
+def _finished(
+    outputs: StatefulModuleOutput[Any, Out], next_state: State, rollout_extras: Any
+) -> StatefulModuleOutput[State, Out]:
+    """With the carry, and with extras as they were received."""
+    extras = outputs.rollout_extras if rollout_extras is None else rollout_extras
+    return dataclasses.replace(outputs, next_state=next_state, rollout_extras=extras)

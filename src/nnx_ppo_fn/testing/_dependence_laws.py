@@ -14,13 +14,11 @@ import jax
 import jax.tree_util as jtu
 
 from .._tree import is_key
-from ..networks.types import PPONetworkOutput, SampledAction, StatefulModule
+from ..networks.types import AnyModule, PPONetworkOutput, SampledAction
 from ._dependence import computation, used_leaves
 from ._traces import Trace, trace
 from .violation import LawViolation
 
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 _LENGTH = 3
 

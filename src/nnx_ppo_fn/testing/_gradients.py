@@ -10,11 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..networks._trainable import partition_trainable
-from ..networks.types import StatefulModule
+from ..networks.types import AnyModule
 from ._compare import Difference, tolerance
 
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 # Gradients are sums over time and batch, whose rounding adds up.
 _GRADIENT_SLACK = 20.0

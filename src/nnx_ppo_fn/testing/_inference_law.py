@@ -10,7 +10,7 @@ import numpy as np
 
 from .._tree import is_key
 from ..networks._routing import Container, Name, named
-from ..networks.types import StatefulModule
+from ..networks.types import AnyModule
 from ._compare import difference
 from ._compile import compiled
 from ._dependence import used_leaves
@@ -18,9 +18,6 @@ from ._localise import record_inputs
 from ._traces import key_shapes, trace, with_batch
 from ._trial import Trial
 from .violation import LawViolation
-
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 
 def inference(trial: Trial) -> None:

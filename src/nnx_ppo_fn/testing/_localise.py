@@ -8,11 +8,8 @@ import jax.tree_util as jtu
 from jax.core import Tracer
 
 from ..networks._routing import Call, Container, Name, named, place, shaped_like
-from ..networks.types import StatefulModule
+from ..networks.types import AnyModule
 from .violation import LawViolation
-
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 
 def blame(

@@ -13,10 +13,10 @@ from typing import Any, final
 
 import jax
 import jax.extend.core as jex
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .._tree import is_key
 from ._lines import Line
 from ._names import KeyBook, Name
 from ._values import (
@@ -70,7 +70,7 @@ class Walk:
         return self._open(jaxpr.jaxpr, map(self._constant, jaxpr.consts), inputs)
 
     def _constant(self, value: Any) -> Value:
-        if not _is_key(value):
+        if not is_key(value):
             return Unknown() if isinstance(value, Tracer) else value
         if id(value) not in self._held_by_module:
             text = "a key that the module holds or closes over"
@@ -103,7 +103,7 @@ class Walk:
             return self._draw(equation, operands)
         if inner is not None:
             return self._inline(equation, inner, operands)
-        if any(_is_key(outvar.aval) for outvar in equation.outvars):
+        if any(is_key(outvar.aval) for outvar in equation.outvars):
             return self._makes_keys(equation, operands)
         if any(map(are_names, operands)):
             return self._reads_keys(equation, operands)
@@ -214,7 +214,7 @@ class Walk:
     def _opaque(self, equation: Any, sources: Sequence[Name]) -> list[Value]:
         return [
             self._opaque_keys(sources, outvar.aval.shape)
-            if _is_key(outvar.aval)
+            if is_key(outvar.aval)
             else Unknown()
             for outvar in equation.outvars
         ]
@@ -295,11 +295,6 @@ class Walk:
         ]
 
 
-def _is_key(value: Any) -> bool:
-    dtype = getattr(value, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-
-
 def _names_among(values: Sequence[Value]) -> list[Name]:
     return [name for value in values if are_names(value) for name in value.flat]
 
@@ -321,5 +316,5 @@ def _is_distribution(equation: Any, inner: Any, operands: list[Value]) -> bool:
     """
     debug_info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
     source = str(getattr(debug_info, "func_src_info", ""))
-    gives_keys = any(_is_key(outvar.aval) for outvar in equation.outvars)
+    gives_keys = any(is_key(outvar.aval) for outvar in equation.outvars)
     return _JAX_RANDOM in source and not gives_keys and any(map(are_names, operands))

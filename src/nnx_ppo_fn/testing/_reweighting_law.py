@@ -11,9 +11,9 @@ from jaxtyping import Array
 
 from ..networks._trainable import partition_trainable
 from ..networks.types import (
+    AnyModule,
     PPONetworkOutput,
     SampledAction,
-    StatefulModule,
     StatefulModuleOutput,
 )
 from ._compare import difference
@@ -21,9 +21,6 @@ from ._compile import compiled
 from ._gradients import gradient_difference, largest, split_differentiable, weighted_sum
 from ._trial import Trial
 from .violation import LawViolation
-
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 
 def reweighting(trial: Trial) -> None:

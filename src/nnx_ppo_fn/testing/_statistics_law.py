@@ -12,16 +12,12 @@ import numpy as np
 from ..networks._routing import Container, named
 from ..networks._trainable import partition_trainable
 from ..networks.normalizer import Normalizer
-from ..networks.types import StatefulModule
+from ..networks.types import AnyModule
 from ._compare import Difference, difference, differing_bits, take_rows
 from ._compile import compiled
-from ._dependence import used_leaves
-from ._traces import signature, trace
+from ._traces import signature
 from ._trial import Trial
 from .violation import LawViolation
-
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 
 def statistics(trial: Trial) -> None:
@@ -29,7 +25,6 @@ def statistics(trial: Trial) -> None:
     module, extras = trial.module, trial.recorded.rollout_extras
     if not jtu.tree_leaves(extras):
         return
-    _expect_extras_to_be_read(trial)
     _expect_same_structure(module, extras)
     at_once = _updated(module, extras)
     _expect_equal_bits(
@@ -72,41 +67,6 @@ def _updated(module: AnyModule, extras: Any) -> AnyModule:
 @compiled
 def _update(arrays: Any, rest: Any, extras: Any) -> Any:
     return _arrays(eqx.combine(arrays, rest).update_statistics(extras))
-
-
-def _expect_extras_to_be_read(trial: Trial) -> None:
-    """Looks at what the results depend on rather than at numbers."""
-    module, extras = trial.module, trial.recorded.rollout_extras
-    step = trial.steps[0]
-
-    def replay(state: Any, x: Any, extras: Any) -> Any:
-        result = module(state, x, extras)
-        return result.next_state, result.output, result.regularization_loss
-
-    def update(extras: Any) -> Any:
-        return _arrays(module.update_statistics(extras))
-
-    arguments = (step.before, step.x, step.rollout.rollout_extras)
-    read = {
-        path.removeprefix("[2]")
-        for path, _ in used_leaves(trace(replay, *arguments), arguments)
-        if path.startswith("[2]")
-    }
-    read |= {
-        path.removeprefix("[0]")
-        for path, _ in used_leaves(trace(update, extras), (extras,))
-    }
-    for path, _ in jtu.tree_leaves_with_path(extras):
-        if jtu.keystr(path) not in read:
-            raise LawViolation(
-                "statistics",
-                "neither the replay's output nor update_statistics reads these extras",
-                leaf=f".rollout_extras{jtu.keystr(path)}",
-                cause="update_statistics is missing or returns self, so the "
-                "statistics never move; or the module records what nobody needs, which "
-                "costs the memory of a whole rollout. Write update_statistics, or "
-                "return no extras",
-            )
 
 
 def _expect_same_structure(module: AnyModule, extras: Any) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..networks.types import (
+    AnyModule,
     ChainedModule,
-    StatefulModule,
     StatefulModuleOutput,
     StatelessModule,
     UnrolledModule,
@@ -21,9 +21,6 @@ from ._compile import compiled
 from ._gradients import gradient_difference, split_differentiable, weighted_sum
 from ._trial import Trial
 from .violation import LawViolation
-
-
-AnyModule = StatefulModule[Any, Any, Any]
 
 
 def unroll(trial: Trial) -> None:

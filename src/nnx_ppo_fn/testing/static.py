@@ -1,7 +1,7 @@
 """The laws that need no numbers: shapes, the carry, and where every key goes."""
 
 from collections.abc import Collection, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ import jax.tree_util as jtu
 from .._tree import is_key
 from ..networks._routing import Container, Name
 from ..networks.types import (
+    AnyModule,
     ChainedModule,
-    StatefulModule,
     StatefulModuleOutput,
     StatelessModule,
     UnrolledModule,
@@ -33,8 +33,6 @@ from ._traces import (
 )
 from .violation import LawViolation
 
-
-AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
 
 STATIC_LAWS = (
     "structure",

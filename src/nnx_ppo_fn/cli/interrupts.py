@@ -1,0 +1,129 @@
+"""What Ctrl-C does during a run.
+
+Python raises `KeyboardInterrupt` wherever the main thread happens to be. Inside XLA's
+compiler it is swallowed, or ends in a segmentation fault; while a network is saved, it
+leaves half a run. So nothing is raised during a run. A thread of its own notices the
+presses at once, whatever the main thread is doing, and acts by what there is to lose.
+"""
+
+import enum
+import os
+import signal
+import socket
+import sys
+import threading
+from types import TracebackType
+from typing import final
+
+from ..runs import RunFolder
+from .display import AbstractDisplay, tell
+
+
+INTERRUPTED = 130
+"""The exit code that shells give to what Ctrl-C has ended."""
+
+
+class Stage(enum.Enum):
+    """What there is to lose."""
+
+    NOTHING_TRAINED = enum.auto()
+    TRAINING = enum.auto()
+    SAVING = enum.auto()
+
+
+@final
+class Interrupts:
+    """A context in which Ctrl-C is
+
+    - the end, while nothing is trained: the folder goes and so does the process;
+    - a request, while training; a second one ends the process and leaves the metrics;
+    - patient, while what was trained is being saved.
+
+    - `lock`: while it is held, a press waits. Needed to change what is below, and to
+      write to the folder.
+    - `folder`: the run folder, once there is one.
+    - `stage`: where the run is.
+    - `requested`: whether there was a press that the process has survived.
+    """
+
+    folder: RunFolder | None
+    stage: Stage
+    requested: bool
+
+    def __init__(self, display: AbstractDisplay):
+        """Notices nothing yet.
+
+        **Arguments:**
+
+        - `display`: says what a press does, and is stopped before the process ends.
+        """
+        self.lock = threading.Lock()
+        self.folder = None
+        self.stage = Stage.NOTHING_TRAINED
+        self.requested = False
+        self._display = display
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Interrupts":
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and not ignored:
+            self._reader, self._writer = socket.socketpair()
+            self._writer.setblocking(False)
+            self._old_handler = signal.signal(signal.SIGINT, _do_nothing)
+            self._old_descriptor = signal.set_wakeup_fd(
+                self._writer.fileno(), warn_on_full_buffer=False
+            )
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Gives Ctrl-C back; what was pressed before has been noticed by then."""
+        if self._thread is not None:
+            signal.set_wakeup_fd(self._old_descriptor)
+            signal.signal(signal.SIGINT, self._old_handler)
+            self._writer.close()
+            self._thread.join()
+            self._reader.close()
+
+    def _watch(self) -> None:
+        while caught := self._reader.recv(1):
+            if caught[0] == signal.SIGINT:
+                with self.lock:
+                    self._react()
+
+    def _react(self) -> None:
+        if self.stage is Stage.NOTHING_TRAINED:
+            self._quit("interrupted before anything was trained; nothing was kept")
+        elif self.stage is Stage.TRAINING and self.requested:
+            self._quit("interrupted; {} keeps the metrics, but no network")
+        elif not self.requested:
+            self.requested = True
+            self._display.say(
+                "stopping after this chunk; Ctrl-C again quits at once"
+                if self.stage is Stage.TRAINING
+                else "saving, then stopping"
+            )
+
+    def _quit(self, message: str) -> None:
+        """Ends the process without unwinding the main thread, which is inside XLA."""
+        try:
+            self._display.stop()
+            if self.folder is not None:
+                if self.stage is Stage.NOTHING_TRAINED:
+                    self.folder.discard()
+                message = message.format(self.folder.path)
+            tell(message)
+            sys.stdout.flush()
+        finally:
+            os._exit(INTERRUPTED)
+
+
+def _do_nothing(*_: object) -> None:
+    """A handler is what keeps Python from raising; the thread does the rest."""
