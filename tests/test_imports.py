@@ -29,8 +29,8 @@ LAYERS = (
 """A module imports from its own layer and from the layers before it."""
 
 STAGES = (
-    "config",
     "types",
+    "config",
     "rollout",
     "replay",
     "loss",

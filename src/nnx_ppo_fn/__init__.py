@@ -27,7 +27,6 @@ from .algorithms.evaluation import evaluate as evaluate
 from .algorithms.loop import (
     TrainingFault as TrainingFault,
     TrainingInterrupted as TrainingInterrupted,
-    TrainResult as TrainResult,
 )
 from .algorithms.loss import ppo_loss as ppo_loss
 from .algorithms.ppo import train_ppo as train_ppo
@@ -45,6 +44,7 @@ from .algorithms.types import (
     RolloutState as RolloutState,
     Status as Status,
     TrainingState as TrainingState,
+    TrainResult as TrainResult,
     Transition as Transition,
 )
 from .envs import EnvState as EnvState, RLEnv as RLEnv, State as State

@@ -5,45 +5,17 @@ a Python number as a weak scalar, so a changed coefficient does not compile anew
 a sweep puts an array in its place and maps over it.
 """
 
-import enum
 import math
 from typing import Any, final, Literal, TypeAlias
 
 import equinox as eqx
 from jaxtyping import Array
 
+from .types import LoggingLevel as LoggingLevel, TrainResult as TrainResult
+
 
 Scalar: TypeAlias = int | float | Array
 """A number, or an array of numbers to map over."""
-
-
-class LoggingLevel(enum.Flag):
-    """Which groups of metrics `ppo_step` computes; combine them with `|`."""
-
-    LOSSES = enum.auto()
-    CRITIC_EXTRA = enum.auto()
-    ACTOR_EXTRA = enum.auto()
-    ROLLOUT_STATS = enum.auto()
-    ROLLOUT_OBS = enum.auto()
-    ENV_METRICS = enum.auto()
-    NETWORK_METRICS = enum.auto()
-    GRAD_NORM = enum.auto()
-    WEIGHTS = enum.auto()
-    THROUGHPUT = enum.auto()
-    BASIC = LOSSES
-    # Whole observations are costly to summarise, so they are asked for by name.
-    ALL = (
-        LOSSES
-        | CRITIC_EXTRA
-        | ACTOR_EXTRA
-        | ROLLOUT_STATS
-        | ENV_METRICS
-        | NETWORK_METRICS
-        | GRAD_NORM
-        | WEIGHTS
-        | THROUGHPUT
-    )
-    NONE = 0
 
 
 @final

@@ -1,6 +1,5 @@
 """The host's side of training: compiled chunks, evaluations, callbacks, errors."""
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any, final, TypeAlias
@@ -13,47 +12,17 @@ from jaxtyping import Array, Int, Key
 from .._custom_types import PyTree
 from .._keys import derive
 from ..envs import RLEnv
-from ..networks.types import AnyModule
 from .compiled import compiled
 from .config import LoggingLevel, TrainConfig
 from .evaluation import evaluate
 from .faults import explain
 from .step import ppo_step
 from .tolerance import replay_tolerance
-from .types import Status, TrainingState
+from .types import Metrics, Status, TrainingState, TrainResult
 
-
-Metrics: TypeAlias = dict[str, int | float]
-"""Numbers on the host, by name."""
 
 LogFunction: TypeAlias = Callable[[Metrics, int], None]
 CheckpointFunction: TypeAlias = Callable[[TrainingState, int], None]
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class TrainResult:
-    """What a training run leaves.
-
-    - `training_state`: after the last iteration; give it to `train_ppo` as
-      `initial_state` to go on.
-    - `network`: the trained network.
-    - `final_metrics`: of the last iteration, with the last evaluation's.
-    - `eval_history`: `{"step": ..., "eval/...": ...}` of every evaluation.
-    - `total_steps`: environment steps of the training state, over all environments.
-    - `total_iterations`: iterations of this call.
-    - `compile_seconds`, `train_seconds`: wall time of compiling the training program,
-      and of running it; evaluations are in neither.
-    """
-
-    training_state: TrainingState
-    network: AnyModule
-    final_metrics: Metrics
-    eval_history: list[Metrics]
-    total_steps: int
-    total_iterations: int
-    compile_seconds: float
-    train_seconds: float
 
 
 class TrainingFault(RuntimeError):

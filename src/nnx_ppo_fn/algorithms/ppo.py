@@ -13,10 +13,10 @@ from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
 from .config import expect_config, TrainConfig
-from .loop import CheckpointFunction, LogFunction, Trainer, TrainResult
+from .loop import CheckpointFunction, LogFunction, Trainer
 from .loss import ppo_loss as ppo_loss
 from .step import new_training_state as new_training_state, ppo_step as ppo_step
-from .types import own, StaticHalf, TrainingState
+from .types import own, StaticHalf, TrainingState, TrainResult
 
 
 def train_ppo(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from typing import Any, final
+from typing import Any, final, TypeAlias
 
 import equinox as eqx
 import jax
@@ -14,8 +14,42 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from .._counter import Counter
 from .._custom_types import Indices, Keys, PyTree
 from .._tree import take
+from ..envs import EnvState as EnvState, RLEnv as RLEnv
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput
+
+
+Metrics: TypeAlias = dict[str, int | float]
+"""Numbers on the host, by name."""
+
+
+class LoggingLevel(enum.Flag):
+    """Which groups of metrics `ppo_step` computes; combine them with `|`."""
+
+    LOSSES = enum.auto()
+    CRITIC_EXTRA = enum.auto()
+    ACTOR_EXTRA = enum.auto()
+    ROLLOUT_STATS = enum.auto()
+    ROLLOUT_OBS = enum.auto()
+    ENV_METRICS = enum.auto()
+    NETWORK_METRICS = enum.auto()
+    GRAD_NORM = enum.auto()
+    WEIGHTS = enum.auto()
+    THROUGHPUT = enum.auto()
+    BASIC = LOSSES
+    # Whole observations are costly to summarise, so they are asked for by name.
+    ALL = (
+        LOSSES
+        | CRITIC_EXTRA
+        | ACTOR_EXTRA
+        | ROLLOUT_STATS
+        | ENV_METRICS
+        | NETWORK_METRICS
+        | GRAD_NORM
+        | WEIGHTS
+        | THROUGHPUT
+    )
+    NONE = 0
 
 
 @final
@@ -153,6 +187,32 @@ class TrainingState(eqx.Module):
     def network(self) -> AnyModule:
         """The network as it is now. `equinox.nn.inference_mode` goes on this."""
         return eqx.combine(self.parameters, self.constants, self.static.tree)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves.
+
+    - `training_state`: after the last iteration; give it to `train_ppo` as
+      `initial_state` to go on.
+    - `network`: the trained network.
+    - `final_metrics`: of the last iteration, with the last evaluation's.
+    - `eval_history`: `{"step": ..., "eval/...": ...}` of every evaluation.
+    - `total_steps`: environment steps of the training state, over all environments.
+    - `total_iterations`: iterations of this call.
+    - `compile_seconds`, `train_seconds`: wall time of compiling the training program,
+      and of running it; evaluations are in neither.
+    """
+
+    training_state: TrainingState
+    network: AnyModule
+    final_metrics: Metrics
+    eval_history: list[Metrics]
+    total_steps: int
+    total_iterations: int
+    compile_seconds: float
+    train_seconds: float
 
 
 def split_network(network: AnyModule) -> tuple[PyTree, PyTree, StaticHalf]:
