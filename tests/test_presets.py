@@ -86,6 +86,38 @@ def test_overrides(getkey):
     assert dataclasses.replace(unchanged, learning_rate=1e-3) == expected
 
 
+@pytest.mark.parametrize(
+    ("n_envs", "iterations", "per_call", "per_evaluation"),
+    [
+        (64, 120, 6, 6),
+        # Ten million steps: an evaluation every 123 iterations would not be at the end
+        # of a call of 16.
+        (64, 2442, 16, 128),
+        (8, 20_000, 16, 1008),
+        # 65,536 steps a call at most.
+        (512, 200, 2, 10),
+        (4096, 200, 1, 10),
+    ],
+)
+def test_calls_are_short_and_evaluations_end_them(
+    n_envs, iterations, per_call, per_evaluation, getkey
+):
+    per_iteration = n_envs * 64
+    total_steps = iterations * per_iteration
+    setup = build(
+        "cartpole", "mlp", key=getkey(), total_steps=total_steps, n_envs=n_envs
+    )
+    assert setup.config.iterations_per_call == per_call
+    assert setup.steps_per_call == per_call * per_iteration
+    assert setup.config.eval.every_steps == per_evaluation * per_iteration
+    assert setup.whole_budget == total_steps
+
+
+def test_a_budget_is_filled_up_to_whole_iterations(getkey):
+    setup = build("cartpole", "mlp", key=getkey(), total_steps=4097)
+    assert setup.whole_budget == 2 * 64 * 64
+
+
 def test_evaluations_are_not_more_frequent_than_iterations(getkey):
     setup = build("cartpole", "mlp", key=getkey(), total_steps=5000)
     assert setup.config.eval.every_steps == 64 * 64

@@ -2,7 +2,7 @@
 
 The memory-less and the recurrent policies of an environment share sizes, settings and
 budget, so that a difference between their learning curves is a difference between
-the policies. The command line, the tests and the benchmarks all start from `build`.
+the policies. The command line and the tests start from `build`.
 """
 
 import dataclasses

@@ -1,0 +1,139 @@
+"""What the command line refuses, and how it says so."""
+
+import sys
+
+import pytest
+
+from nnx_ppo_fn.cli import main, training
+from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.runs import read_metrics
+from nnx_ppo_fn.testing import LawViolation
+from small_runs import files_in, SMALL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "COMMAND"),
+        (["tran"], "invalid choice: 'tran'"),
+        (["train", "hidden-cartpol"], "Did you mean 'hidden-cartpole'"),
+        (["train", "--policy", "lstn"], "Did you mean 'lstm'"),
+        (["train", "--policy", "lstn", "--seed", "1"], "Did you mean 'lstm'"),
+        (["train", "--total-steps", "0"], "must be at least 1, got 0"),
+        (["train", "--total-steps", "-5"], "must be at least 1, got -5"),
+        (["train", "--total-steps", "many"], "must be a whole number"),
+        (["train", "--total", "5"], "unrecognized arguments: --total"),
+        (["train", "--seed", "-1"], "must be between 0 and"),
+        (["train", "--seed", str(2**31)], "must be between 0 and"),
+        (["train", "--n-envs", "6"], "try n_envs=4 or 8"),
+        (["train", "--learning-rate", "nan"], "must be a positive number"),
+        (["train", "--learning-rate", "0"], "must be a positive number"),
+        (["train", "--out", ""], "must be the name of a folder, got nothing"),
+    ],
+)
+def test_impossible_arguments(arguments, complaint, one_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert complaint in one_line()
+    assert files_in(tmp_path) == []
+
+
+def test_help_names_all_policies(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for word in ("mlp", "lstm", "gru", "variational", "hidden-cartpole"):
+        assert word in text
+
+
+@pytest.fixture
+def nothing_is_built(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the folder is looked at first")
+
+    monkeypatch.setattr(training, "build", refuse)
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path, one_line):
+    (tmp_path / "config.json").write_text("{}")
+    assert main([*SMALL, "--out", str(tmp_path)]) == 2
+    assert "already holds a run" in one_line()
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_a_folder_with_other_things_is_not_used(tmp_path, one_line):
+    thesis = tmp_path / "thesis.tex"
+    thesis.touch()
+    assert main([*SMALL, "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} is not an empty folder" in one_line()
+    assert main([*SMALL, "--out", str(thesis)]) == 2
+    assert f"{thesis} is not a folder but a file. Choose" in one_line()
+    assert main([*SMALL, "--out", str(thesis / "runs" / "a")]) == 2
+    assert f"{thesis} is not a folder but a file, so {thesis / 'runs' / 'a'}" in (
+        one_line()
+    )
+    assert files_in(tmp_path) == ["thesis.tex"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, one_line):
+    folder = tmp_path / ("long" * 100)
+    assert main([*SMALL, "--out", str(folder)]) == 2
+    line = one_line()
+    assert f"cannot make the run folder {folder}: " in line and "Errno" not in line
+
+
+def test_a_missing_extra_of_the_command_line_is_named(one_line, monkeypatch):
+    monkeypatch.setattr(training, "find_spec", {"matplotlib": "found"}.get)
+    assert main(SMALL) == 2
+    line = one_line()
+    assert "needs rich;" in line and 'pip install "nnx_ppo_fn[cli]"' in line
+
+
+def test_a_missing_extra_of_an_environment_is_named(one_line, monkeypatch):
+    monkeypatch.delitem(sys.modules, "nnx_ppo_fn.envs._gymnax", raising=False)
+    monkeypatch.delattr("nnx_ppo_fn.envs._gymnax", raising=False)
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    assert main(["train", "gymnax:CartPole-v1"]) == 2
+    assert 'pip install "nnx_ppo_fn[gymnax]"' in one_line()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CompositionError("expected x [B, 4],\n  got [256, 3]"),
+        LawViolation("carry", "it grows", cause="a list that is appended to"),
+    ],
+)
+def test_what_training_refuses_is_one_line(error, one_line, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(training, "train_ppo", refuse)
+    folder = tmp_path / "run"
+    assert main([*SMALL, "--out", str(folder)]) == 2
+    assert " ".join(str(error).split()) in one_line()
+    assert not folder.exists()
+
+
+def test_an_error_at_the_start_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError("the device is full")
+
+    monkeypatch.setattr(training, "train_ppo", fail)
+    with pytest.raises(MemoryError, match="the device is full"):
+        main([*SMALL, "--out", str(tmp_path / "run")])
+    assert files_in(tmp_path) == []
+
+
+def test_an_error_in_the_middle_is_not_hidden(tmp_path, monkeypatch):
+    def fail(*_, log_fn, **__):
+        log_fn({"losses/critic/mean": 1.0}, 512)
+        raise ValueError("a fault of the program")
+
+    monkeypatch.setattr(training, "train_ppo", fail)
+    with pytest.raises(ValueError, match="a fault of the program"):
+        main([*SMALL, "--out", str(tmp_path / "run")])
+    assert read_metrics(tmp_path / "run") == [{"step": 512, "losses/critic/mean": 1.0}]

@@ -1,0 +1,84 @@
+"""Run folders: what is written is what is read."""
+
+import json
+
+import pytest
+
+from nnx_ppo_fn.presets import build
+from nnx_ppo_fn.runs import load_run, RunFolder
+from small_runs import files_in
+
+
+@pytest.fixture
+def described(tmp_path, getkey):
+    """A function that writes a run without training, and reads its description."""
+
+    def write(env_name, policy):
+        setup = build(env_name, policy, key=getkey())
+        folder = RunFolder(tmp_path / "run", env_name, policy, setup)
+        folder.save_network(setup.network)
+        folder.close()
+        return folder.path, json.loads((folder.path / "config.json").read_text())
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("env_name", "policy", "unused"),
+    [
+        ("cartpole", "lstm", {"latent_size", "kl_weight", "min_std"}),
+        ("pendulum", "gru", {"latent_size", "kl_weight"}),
+        ("pendulum", "variational", set()),
+    ],
+)
+def test_only_options_in_use_are_written(env_name, policy, unused, described):
+    _, description = described(env_name, policy)
+    assert (
+        set(description["network"])
+        == {
+            "hidden_size",
+            "latent_size",
+            "kl_weight",
+            "activation",
+            "entropy_weight",
+            "min_std",
+            "policy_scale",
+        }
+        - unused
+    )
+
+
+def test_what_was_left_open_is_written_as_decided(described):
+    _, description = described("cartpole", "mlp")
+    assert description["train"]["ppo"]["replay_tolerance"] is None
+    assert description["decided"]["replay_tolerance"] == 1e-4
+
+
+def test_weights_of_another_network_are_refused(described):
+    folder, description = described("probe:memory", "lstm")
+    description["network"]["hidden_size"] = 32
+    (folder / "config.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="does not fit the network"):
+        load_run(folder)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="has no config.json"):
+        load_run(tmp_path)
+
+
+def test_two_runs_cannot_begin_in_one_folder(tmp_path, getkey):
+    setup = build("probe:memory", "mlp", key=getkey())
+    first = RunFolder(tmp_path, "probe:memory", "mlp", setup)
+    with pytest.raises(FileExistsError):
+        RunFolder(tmp_path, "probe:memory", "mlp", setup)
+    first.discard()
+    assert not tmp_path.exists()
+
+
+def test_what_others_put_into_a_folder_is_not_thrown_away(tmp_path, getkey):
+    setup = build("probe:memory", "mlp", key=getkey())
+    folder = RunFolder(tmp_path / "run", "probe:memory", "mlp", setup)
+    (folder.path / "notes.txt").touch()
+    folder.discard()
+    assert files_in(folder.path) == ["notes.txt"]
