@@ -27,6 +27,7 @@ from .algorithms.evaluation import evaluate as evaluate
 from .algorithms.loop import (
     TrainingFault as TrainingFault,
     TrainingInterrupted as TrainingInterrupted,
+    TrainingStopped as TrainingStopped,
 )
 from .algorithms.loss import ppo_loss as ppo_loss
 from .algorithms.ppo import train_ppo as train_ppo

@@ -1,3 +1,6 @@
+import dataclasses
+from collections import namedtuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,7 @@ from helpers import mlp_network, small_config
 from nnx_ppo_fn import (
     CompositionError,
     Dense,
+    EpisodeWrapper,
     InvalidEnvironmentError,
     new_training_state,
     NormalTanhSampler,
@@ -128,6 +132,30 @@ def first_three(x):
     return x[:, :3]
 
 
+class Silent:
+    """A described environment that takes a tree of actions, or does not say which."""
+
+    observation_size, action_size, max_episode_length = 1, 2, None
+
+    def reset(self, key):
+        return ENV.reset(key)
+
+    def step(self, state, action):
+        return ENV.step(state, jnp.asarray(jax.tree.leaves(action)[0], jnp.int32))
+
+
+def test_an_environment_that_does_not_say_is_taken_at_its_step():
+    attempt(EpisodeWrapper(Silent(), 5), mlp_network(jr.key(0), 1))
+    adapter = mlp_network(jr.key(0), 1)
+    several = Parallel(left=adapter.action, right=mlp_network(jr.key(1), 1).action)
+    env = Silent()
+    env.discrete = True
+    attempt(env, PPOAdapter(several, adapter.value))
+
+
+Loose = namedtuple("Loose", "obs reward done info metrics")
+
+
 class Returning(eqx.Module):
     """The counting probe, whose reset returns something else."""
 
@@ -138,6 +166,11 @@ class Returning(eqx.Module):
         match self.wrong:
             case "dict":
                 return {"obs": state.obs}
+            case "info" | "metrics":
+                fields = {name: getattr(state, name) for name in Loose._fields}
+                return Loose(**(fields | {self.wrong: None}))
+            case "obs":
+                return dataclasses.replace(state, obs=())
             case "batch":
                 return jax.vmap(ENV.reset)(jr.split(key, 3))
             case _:
@@ -153,6 +186,9 @@ class Returning(eqx.Module):
         (Returning, r"got the class Returning; write Returning\(\.\.\.\)"),
         (Returning("dict"), "fields obs, reward, done, info and metrics, got dict"),
         (Returning("batch"), "reward to be one number.*without a batch axis"),
+        (Returning("info"), "Returning's info to be a mapping, got NoneType"),
+        (Returning("metrics"), "Returning's metrics to be a mapping, got NoneType"),
+        (Returning("obs"), "Returning's observation holds no array"),
         (Returning("error"), r"Returning.reset\(key\) fails: no simulator"),
     ],
 )

@@ -2,6 +2,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from nnx_ppo_fn import EvalConfig, PPOConfig, TrainConfig
@@ -13,6 +14,10 @@ from nnx_ppo_fn.algorithms import config
     [
         ({"n_envs": 18, "n_minibatches": 4}, "n_envs=18.*try n_envs=16 or 20"),
         ({"n_envs": 3, "n_minibatches": 4}, "try n_envs=4"),
+        (
+            {"n_envs": 4, "n_minibatches": 4, "rollout_length": 1},
+            "a minibatch of a single step",
+        ),
         ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
         ({"total_steps": -1}, "total_steps must be at least 0, got -1"),
         ({"gae_lambda": 1.5}, r"gae_lambda must be in \[0.0, 1.0\], got 1.5"),
@@ -29,6 +34,11 @@ def test_types_are_looked_at_without_a_type_checker_too():
     """The runtime checker would speak first, so the checks are called by themselves."""
     with pytest.raises(ValueError, match="truncation must be one of bootstrap, mask"):
         config._expect_choice("truncation", "ignore", ("bootstrap", "mask", "nnx_ppo"))
+    for wrong in ("1e-3", None, True):
+        with pytest.raises(TypeError, match="learning_rate must be a number"):
+            config._expect_range("learning_rate", wrong, 0.0, 1.0)
+    with pytest.raises(ValueError, match="learning_rate must be in"):
+        config._expect_range("learning_rate", np.float32(-1), 0.0, 1.0)
     for wrong in (2.5, True, "4"):
         with pytest.raises(TypeError, match="rollout_length must be an integer"):
             config._expect_count("rollout_length", wrong, least=1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from helpers import mlp_network, small_network
-from nnx_ppo_fn import derive, evaluate
+from nnx_ppo_fn import CompositionError, Dense, derive, evaluate
 from nnx_ppo_fn.algorithms import evaluation
 from nnx_ppo_fn.envs import make
 
@@ -106,3 +106,14 @@ def test_an_equal_environment_and_network_do_not_compile_anew(monkeypatch):
             max_episode_length=3,
         )
     assert traces == 1
+
+
+def test_a_network_that_cannot_act_is_told_why():
+    with pytest.raises(CompositionError, match="end the network in a PPOAdapter"):
+        evaluate(
+            make("cartpole"),
+            Dense(4, 2, key=jr.key(0)),
+            key=jr.key(0),
+            n_envs=2,
+            max_episode_length=3,
+        )

@@ -49,7 +49,7 @@ def spoiled(rollout, *, obs=(), rewards=()):
     ],
 )
 def test_the_earliest_cause_is_named(healthy, where, status, environment):
-    found = diagnose(spoiled(healthy, **where), jnp.float32(0), (), 1e-4)
+    found = diagnose(spoiled(healthy, **where), jnp.float32(0), (), (), 1e-4)
     assert (int(found[0]), int(found[1])) == (status, environment)
 
 
@@ -62,7 +62,8 @@ def test_the_earliest_cause_is_named(healthy, where, status, environment):
     ],
 )
 def test_what_no_environment_is_to_blame_for(healthy, log_ratio, updated, status):
-    found = diagnose(healthy, jnp.float32(log_ratio), jnp.float32(updated), 1e-4)
+    before, after = jnp.float32(1), jnp.float32(updated)
+    found = diagnose(healthy, jnp.float32(log_ratio), before, after, 1e-4)
     assert (int(found[0]), int(found[1])) == (status, -1)
 
 
@@ -72,7 +73,33 @@ def test_an_infinite_observation_counts_where_the_network_cannot_take_it(healthy
         lambda x: x.obs, transitions, transitions.obs.at[1, 2].set(jnp.inf)
     )
     rollout = dataclasses.replace(healthy, transitions=infinite)
-    fine = diagnose(rollout, jnp.float32(0), jnp.float32(1), 1e-4)
-    broken = diagnose(rollout, jnp.float32(0), jnp.float32(jnp.nan), 1e-4)
+    one, nan = jnp.float32(1), jnp.float32(jnp.nan)
+    fine = diagnose(rollout, jnp.float32(0), one, one, 1e-4)
+    broken = diagnose(rollout, jnp.float32(0), one, nan, 1e-4)
     assert int(fine[0]) == Status.HEALTHY
     assert [int(x) for x in broken] == [Status.OBSERVATION_NOT_FINITE, 2]
+
+
+def test_what_follows_the_rollout_counts_as_an_observation(healthy):
+    following = healthy.last_observation.at[3].set(jnp.nan)
+    rollout = dataclasses.replace(healthy, last_observation=following)
+    found = diagnose(rollout, jnp.float32(0), (), (), 1e-4)
+    assert [int(x) for x in found] == [Status.OBSERVATION_NOT_FINITE, 3]
+
+
+def test_the_final_observation_of_a_truncated_episode_is_known_by_its_value(healthy):
+    steps = healthy.transitions
+    values = jnp.where(steps.truncated, jnp.nan, steps.bootstrap_value)
+    only = values.at[:, jnp.array([0, 1, 3])].set(steps.bootstrap_value[:, [0, 1, 3]])
+    assert jnp.any(steps.truncated)
+    rollout = dataclasses.replace(
+        healthy, transitions=dataclasses.replace(steps, bootstrap_value=only)
+    )
+    found = diagnose(rollout, jnp.float32(0), (), (), 1e-4)
+    assert [int(x) for x in found] == [Status.OBSERVATION_NOT_FINITE, 2]
+
+
+def test_a_constant_may_be_infinite_as_long_as_it_was_so_before(healthy):
+    bound = jnp.array([1.0, jnp.inf])
+    found = diagnose(healthy, jnp.float32(0), bound, 2 * bound, 1e-4)
+    assert int(found[0]) == Status.HEALTHY

@@ -6,11 +6,14 @@ import pytest
 
 from helpers import assert_close, small_config, small_network, tree_equal
 from nnx_ppo_fn import (
+    EpisodeWrapper,
     EvalConfig,
+    InvalidEnvironmentError,
     Status,
     train_ppo,
     TrainingFault,
     TrainingInterrupted,
+    TrainingStopped,
 )
 from nnx_ppo_fn.algorithms.loop import run_iterations
 from nnx_ppo_fn.envs import make
@@ -91,7 +94,7 @@ def test_checkpoints_come_at_their_steps_and_at_the_end():
 def test_a_fault_keeps_the_last_good_state_and_explains_itself():
     config = small_config(learning_rate=float("inf"))
     with pytest.raises(
-        TrainingFault, match="parameter or a statistic.*learning rate"
+        TrainingFault, match="an update made a parameter.*learning rate"
     ) as info:
         train(config)
     state = info.value.result.training_state
@@ -107,6 +110,32 @@ def test_training_goes_on_from_what_a_fault_left():
     state = info.value.result.training_state
     resumed = train_ppo(ENV, state.network, small_config(), initial_state=state)
     assert tree_equal(resumed.training_state, train(small_config()).training_state)
+
+
+@pytest.mark.parametrize("switch", ["gradient_clipping", "weight_decay"])
+def test_training_goes_on_with_what_was_switched_off_before(switch):
+    state = train(small_config(), total_steps=40).training_state
+    result = train_ppo(
+        ENV, NETWORK, small_config(**{switch: 0.1}), total_steps=80, initial_state=state
+    )
+    assert result.total_steps == 80
+
+
+def test_another_environment_than_the_states_is_refused():
+    state = train(small_config(), total_steps=40).training_state
+    with pytest.raises(InvalidEnvironmentError, match="made with another environment"):
+        train_ppo(EpisodeWrapper(ENV, 3), NETWORK, small_config(), initial_state=state)
+
+
+@pytest.mark.parametrize("name", ["log_fn", "checkpoint_fn"])
+def test_a_callback_that_fails_does_not_take_the_training_with_it(name):
+    def fail(news, step):
+        raise OSError("disk full")
+
+    with pytest.raises(TrainingStopped, match=f"{name} failed.*disk full") as info:
+        train(small_config(), **{name: fail})
+    assert info.value.result.total_steps > 0
+    assert isinstance(info.value.__cause__, OSError)
 
 
 def test_an_interrupt_keeps_what_there_is():

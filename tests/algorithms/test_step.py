@@ -209,6 +209,24 @@ def test_a_number_that_is_not_finite_stops_training_and_spoils_nothing(
     assert tree_equal(again, after)
 
 
+def test_a_reward_that_only_the_optimiser_cannot_take_stops_training_too():
+    """A finite one, whose gradient's square is not: Adam would stand still for ever."""
+    after, _ = step(
+        Faulty("reward", 1e25), new_state(env=Faulty("reward", 1e25)), CONFIG
+    )
+    assert after.status == Status.UPDATE_NOT_FINITE
+
+
+def test_more_steps_than_an_int32_holds(state):
+    ppo = dataclasses.replace(CONFIG.ppo, total_steps=5_000_000_000)
+    after, _ = step(ENV, state, dataclasses.replace(CONFIG, ppo=ppo))
+    assert after.status == Status.HEALTHY
+    rate = learning_rate_at(
+        dataclasses.replace(ppo, learning_rate_final_fraction=0.0), jnp.float32(2.5e9)
+    )
+    np.testing.assert_allclose(rate, 0.5 * ppo.learning_rate, rtol=1e-6)
+
+
 def test_an_update_that_overflows_is_undone(state):
     ppo = dataclasses.replace(CONFIG.ppo, learning_rate=float("inf"))
     after, _ = step(ENV, state, dataclasses.replace(CONFIG, ppo=ppo))

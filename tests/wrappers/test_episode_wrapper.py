@@ -171,7 +171,7 @@ def test_describes_itself_by_the_environment_inside():
     assert EpisodeWrapper(envs.CartPole(), 900).max_episode_length == 500
     assert env.hide_velocity is True
     assert EpisodeWrapper(Scripted(1), 7).max_episode_length == 7
-    assert EpisodeWrapper(Scripted(1), 7).discrete is False
+    assert not isinstance(EpisodeWrapper(Scripted(1), 7), envs.DescribedEnv)
     with pytest.raises(AttributeError, match="colour"):
         _ = env.colour
 

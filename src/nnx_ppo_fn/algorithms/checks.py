@@ -1,10 +1,11 @@
 """Finds what does not fit before anything compiles: environment, network, settings.
 
-Everything here reads shapes, never values, so it takes milliseconds and also works on
+Everything here reads shapes, never values: nothing is compiled, and it also works on
 traced arguments.
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from ..networks._errors import CompositionError
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput
 from ..testing import check_structure
+from .types import RolloutState
 
 
 # Large enough to tell the batch axis from others, small enough to read in an error.
@@ -41,16 +43,54 @@ def check_training(env: RLEnv, network: AnyModule) -> None:
     `InvalidEnvironmentError`, `CompositionError` or `testing.LawViolation`, each naming
     the place and what to change.
     """
+    check_structure(network, _batched(_abstract_reset(env).obs))
+    check_acting(env, network)
+    _warn_if_tied(network)
+
+
+def check_acting(env: RLEnv, network: AnyModule) -> None:
+    """Checks an environment, and that a network can act in it.
+
+    Arguments are those of `check_training`.
+
+    **Raises:**
+
+    `InvalidEnvironmentError` or `CompositionError`.
+    """
     state = _abstract_reset(env)
-    observation = _batched(state.obs)
-    check_structure(network, observation)
-    decided = _abstract_decision(network, observation)
+    decided = _abstract_decision(network, _batched(state.obs))
     _check_output(decided)
     actions = _unbatched(decided.actions)
     _check_actions(env, actions)
     _check_step(env, state, actions)
     _check_values(state.reward, decided.value_estimates)
-    _warn_if_tied(network)
+
+
+def check_resumed(env: RLEnv, rollout_state: RolloutState) -> None:
+    """Checks that environments that are under way are those of `env`.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `rollout_state`: of the training that is to go on.
+
+    **Raises:**
+
+    `InvalidEnvironmentError` where the states differ in structure, shapes or types.
+    """
+    expected = _abstract_reset(env)
+    actual = _unbatched(rollout_state.env_state)
+    if _signature(expected) != _signature(actual):
+        raise InvalidEnvironmentError(
+            f"initial_state was made with another environment: {type(env).__name__}'s "
+            f"state is {shape_text(expected)}, that of initial_state "
+            f"{shape_text(actual)}"
+        )
+
+
+def _signature(tree: PyTree) -> Any:
+    leaves, structure = jtu.tree_flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
 def _abstract_reset(env: Any) -> Any:
@@ -76,6 +116,14 @@ def _abstract_reset(env: Any) -> Any:
             f"{name}.reset must return a state with the fields obs, reward, done, info "
             f"and metrics, got {type(state).__name__}; nnx_ppo_fn.envs.State is one"
         )
+    for field in ("info", "metrics"):
+        if not isinstance(getattr(state, field), Mapping):
+            raise InvalidEnvironmentError(
+                f"expected {name}'s {field} to be a mapping, got "
+                f"{type(getattr(state, field)).__name__}; an empty one will do"
+            )
+    if not jtu.tree_leaves(state.obs):
+        raise InvalidEnvironmentError(f"{name}'s observation holds no array")
     for path, leaf in jtu.tree_leaves_with_path((state.reward, state.done)):
         if leaf.shape != ():
             kind = ("reward", "done")[path[0].idx]
@@ -141,19 +189,18 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
 
 
 def _check_actions(env: RLEnv, actions: PyTree) -> None:
-    """Compares with what an environment says of its actions, if it says anything."""
-    if not isinstance(env, DescribedEnv):
+    """Compares with what an environment says of its actions, if it says anything.
+
+    Environments describe actions of one array; trees of them are left to `step`.
+    """
+    if not isinstance(env, DescribedEnv) or len(jtu.tree_leaves(actions)) != 1:
         return
+    (actions,) = jtu.tree_leaves(actions)
     size = env.action_size
     expected = "one integer" if env.discrete else f"{size} numbers"
     shape = () if env.discrete else (size,)
     kind = jnp.integer if env.discrete else jnp.floating
-    fits = (
-        isinstance(actions, jax.ShapeDtypeStruct)
-        and actions.shape == shape
-        and jnp.issubdtype(actions.dtype, kind)
-    )
-    if not fits:
+    if actions.shape != shape or not jnp.issubdtype(actions.dtype, kind):
         raise CompositionError(
             f"{type(env).__name__} takes actions of {expected}, the network gives "
             f"{shape_text(actions)}"

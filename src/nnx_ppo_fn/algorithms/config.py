@@ -9,6 +9,8 @@ import math
 from typing import Any, final, Literal, TypeAlias
 
 import equinox as eqx
+import jax
+import numpy as np
 from jaxtyping import Array
 
 from .types import LoggingLevel as LoggingLevel, TrainResult as TrainResult
@@ -41,8 +43,9 @@ class PPOConfig(eqx.Module):
     - `gradient_clipping`: largest norm of a gradient, or `None`.
     - `weight_decay`: decoupled decay of the trainable weights, or `None`.
     - `truncation`: what a time limit means. `"bootstrap"` continues with the critic's
-      value of the final observation; `"mask"` leaves the step out; `"nnx_ppo"` gives
-      it advantage 0, as nnx-ppo does.
+      value of the final observation; `"mask"` leaves the step out of loss and
+      statistics (`update_statistics` sees NaN in its place); `"nnx_ppo"` gives it
+      advantage 0, as nnx-ppo does.
     - `advantages_from`: whose values the advantages use: the `"replay"`'s, fresh in
       every minibatch, or the `"rollout"`'s.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
@@ -93,6 +96,11 @@ class PPOConfig(eqx.Module):
                 f"n_minibatches={self.n_minibatches} equal minibatches of whole "
                 f"environments; try n_envs={nearest}"
             )
+        if self.normalize_advantages and self.steps_per_iteration == self.n_minibatches:
+            raise ValueError(
+                "a minibatch of a single step has a normalised advantage of 0 and "
+                "teaches nothing; set normalize_advantages=False, or collect more steps"
+            )
         _expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
         _expect_range("discounting_factor", self.discounting_factor, 0.0, 1.0)
         for name in (
@@ -102,11 +110,16 @@ class PPOConfig(eqx.Module):
             "adam_epsilon",
             "advantage_std_floor",
             "critic_loss_weight",
-            "gradient_clipping",
-            "weight_decay",
-            "replay_tolerance",
         ):
             _expect_range(name, getattr(self, name), 0.0, math.inf)
+        for name in ("gradient_clipping", "weight_decay", "replay_tolerance"):
+            if getattr(self, name) is not None:
+                _expect_range(name, getattr(self, name), 0.0, math.inf)
+        if not isinstance(self.logging_level, LoggingLevel):
+            raise TypeError(
+                "logging_level must be a LoggingLevel, got "
+                f"{self.logging_level!r}; for example LoggingLevel.LOSSES"
+            )
         _expect_choice("truncation", self.truncation, ("bootstrap", "mask", "nnx_ppo"))
         _expect_choice("advantages_from", self.advantages_from, ("replay", "rollout"))
 
@@ -178,8 +191,12 @@ def _expect_count(name: str, value: Any, *, least: int) -> None:
 
 
 def _expect_range(name: str, value: Any, least: float, most: float) -> None:
-    """Checks Python numbers; an array in a sweep may be a tracer without values."""
-    if isinstance(value, (int, float)) and not least <= value <= most:
+    """Checks numbers; an array in a sweep may be a tracer without values."""
+    if isinstance(value, jax.Array):
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.generic)):
+        raise TypeError(f"{name} must be a number or an array, got {value!r}")
+    if not least <= float(value) <= most:
         bounds = f"at least {least}" if most == math.inf else f"in [{least}, {most}]"
         raise ValueError(f"{name} must be {bounds}, got {value}")
 

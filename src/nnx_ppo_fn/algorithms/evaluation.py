@@ -13,6 +13,7 @@ from .._keys import derive, expect_key, one_per_environment
 from .._tree import strong
 from ..envs import episode_flags, RLEnv
 from ..networks.types import AnyModule
+from .checks import check_acting
 from .compiled import compiled
 from .metrics import summarize
 from .rollout import total_reward
@@ -47,11 +48,42 @@ def evaluate(
     `eval/episode_reward/mean` and `/std` over episodes (and per kind of reward, if
     there are several), `eval/lifespan/mean` and `/std` in steps, and
     `eval/truncated`, the fraction of episodes that a time limit ended.
+
+    **Raises:**
+
+    `InvalidEnvironmentError` or `CompositionError` where environment and network do
+    not fit, `ValueError` or `TypeError` for other arguments that are not as said.
     """
     expect_key(key)
     for name, count in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
+    check_acting(env, network)
+    return play(
+        env,
+        network,
+        key=key,
+        n_envs=n_envs,
+        max_episode_length=max_episode_length,
+        deterministic=deterministic,
+        percentiles=percentiles,
+    )
+
+
+def play(
+    env: RLEnv,
+    network: AnyModule,
+    *,
+    key: Key[Array, ""],
+    n_envs: int,
+    max_episode_length: int,
+    deterministic: bool = True,
+    percentiles: tuple[int, ...] | None = None,
+) -> dict[str, Array]:
+    """`evaluate` for arguments that are known to fit.
+
+    Arguments and returns are those of `evaluate`.
+    """
     if deterministic:
         network = eqx.nn.inference_mode(network)
     run = compiled(_evaluate, static=(0, 2, 4, 5, 6))

@@ -1,6 +1,7 @@
 """Finds numbers that went wrong inside the compiled program, and says so outside."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -14,7 +15,8 @@ from .types import Rollout, Status, TrainingState
 def diagnose(
     rollout: Rollout,
     log_ratio: Float[Array, ""],
-    updated: PyTree,
+    before: PyTree,
+    after: PyTree,
     tolerance: Scalar,
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """What went wrong in an iteration, if anything.
@@ -27,20 +29,20 @@ def diagnose(
 
     - `rollout`: of the iteration.
     - `log_ratio`: of the first minibatch, from before any update.
-    - `updated`: everything that the iteration has changed of the network.
+    - `before`, `after`: all that the iteration changes of the network and of the
+      optimiser. What was infinite before, such as a bound, may stay so.
     - `tolerance`: the largest `log_ratio` that is accepted.
 
     **Returns:**
 
     `(status, environment)`: a `Status`, and the first environment concerned or -1.
     """
-    transitions = rollout.transitions
-    broken_update = ~_all_finite(updated)
-    bad_reward = _bad_steps(transitions.rewards, jnp.isfinite)
+    broken_update = _newly_infinite(before, after)
+    bad_reward = _bad(rollout.transitions.rewards, jnp.isfinite)
     # An infinity is an observation like any other where the network can take it.
-    bad_observation = _bad_steps(transitions.obs, lambda x: ~jnp.isnan(x)) | (
+    bad_observation = _bad_observations(rollout, lambda x: ~jnp.isnan(x)) | (
         (broken_update | jnp.isnan(log_ratio))
-        & _bad_steps(transitions.obs, jnp.isfinite)
+        & _bad_observations(rollout, jnp.isfinite)
     )
     # The observation of a step is seen before its reward is given.
     observation_first = _first(bad_observation) <= _first(bad_reward)
@@ -51,6 +53,11 @@ def diagnose(
             _environment(bad_observation),
         ),
         (Status.REWARD_NOT_FINITE, jnp.any(bad_reward), _environment(bad_reward)),
+        (
+            Status.OBSERVATION_NOT_FINITE,
+            jnp.any(bad_observation),
+            _environment(bad_observation),
+        ),
         (Status.REPLAY_MISMATCH, ~(log_ratio <= tolerance), jnp.int32(-1)),
         (Status.UPDATE_NOT_FINITE, broken_update, jnp.int32(-1)),
     ]
@@ -88,9 +95,9 @@ def explain(training_state: TrainingState, log_ratio: float, tolerance: Scalar) 
             "nnx_ppo_fn.check_module finds out which"
         ),
         Status.UPDATE_NOT_FINITE: (
-            "an update made a parameter or a statistic that is not finite. Lower the "
-            "learning rate, set gradient_clipping, or normalise observations and "
-            "rewards"
+            "an update made a parameter, a statistic or a moment of the optimiser that "
+            "is not finite. Lower the learning rate, set gradient_clipping, or "
+            "normalise observations and rewards; update_statistics must leave out NaN"
         ),
     }
     return (
@@ -100,36 +107,50 @@ def explain(training_state: TrainingState, log_ratio: float, tolerance: Scalar) 
     )
 
 
-def _bad_steps(
-    tree: PyTree, good: Callable[[Array], Bool[Array, "..."]]
-) -> Bool[Array, "T B"]:
+Good: TypeAlias = Callable[[Array], Bool[Array, "..."]]
+"""Says of each number whether it is good."""
+
+
+def _bad(tree: PyTree, good: Good) -> Bool[Array, "T B"]:
     """The steps and environments with a number that is not good."""
     leaves = jtu.tree_leaves(tree)
     bad = jnp.zeros(leaves[0].shape[:2], jnp.bool_)
     for leaf in leaves:
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            flat = leaf.reshape((*bad.shape, -1))
-            bad = bad | ~jnp.all(good(flat), axis=-1)
+            bad = bad | ~jnp.all(good(leaf.reshape((*bad.shape, -1))), axis=-1)
     return bad
 
 
-def _first(bad: Bool[Array, "T B"]) -> Int[Array, ""]:
-    """The first bad step; the number of steps if there is none."""
-    steps = jnp.any(bad, axis=1)
-    return jnp.where(jnp.any(steps), jnp.argmax(steps), len(bad)).astype(jnp.int32)
+def _bad_observations(rollout: Rollout, good: Good) -> Bool[Array, "T_and_1 B"]:
+    """Bad observations, with a row for what follows the last step.
+
+    The final observation of a truncated episode is not recorded; the critic's value of
+    it tells.
+    """
+    transitions = rollout.transitions
+    last = jtu.tree_map(lambda leaf: leaf[None], rollout.last_observation)
+    bad = jnp.concatenate([_bad(transitions.obs, good), _bad(last, good)])
+    final = transitions.truncated & _bad(transitions.bootstrap_value, good)
+    return bad.at[1:].set(bad[1:] | final)
 
 
-def _environment(bad: Bool[Array, "T B"]) -> Int[Array, ""]:
-    """The first environment of the first bad step."""
-    step = jnp.minimum(_first(bad), len(bad) - 1)
-    return jnp.argmax(bad[step]).astype(jnp.int32)
+def _first(bad: Bool[Array, "rows B"]) -> Int[Array, ""]:
+    """The first bad row; the number of rows if there is none."""
+    rows = jnp.any(bad, axis=1)
+    return jnp.where(jnp.any(rows), jnp.argmax(rows), len(bad)).astype(jnp.int32)
 
 
-def _all_finite(tree: PyTree) -> Array:
-    """Whether every floating-point number in a tree is finite."""
-    finite = [
-        jnp.all(jnp.isfinite(leaf))
-        for leaf in jtu.tree_leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-    ]
-    return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
+def _environment(bad: Bool[Array, "rows B"]) -> Int[Array, ""]:
+    """The first environment of the first bad row."""
+    row = jnp.minimum(_first(bad), len(bad) - 1)
+    return jnp.argmax(bad[row]).astype(jnp.int32)
+
+
+def _newly_infinite(before: PyTree, after: PyTree) -> Bool[Array, ""]:
+    """Whether a number that was finite is no longer."""
+    broken = jnp.array(False)
+    pairs = zip(jtu.tree_leaves(before), jtu.tree_leaves(after), strict=True)
+    for old, new in pairs:
+        if jnp.issubdtype(new.dtype, jnp.inexact):
+            broken = broken | jnp.any(~jnp.isfinite(new) & jnp.isfinite(old))
+    return broken

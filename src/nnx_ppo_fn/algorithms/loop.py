@@ -14,8 +14,9 @@ from .._keys import derive
 from ..envs import RLEnv
 from .compiled import compiled
 from .config import LoggingLevel, TrainConfig
-from .evaluation import evaluate
+from .evaluation import play
 from .faults import explain
+from .interrupts import DeferredInterrupt
 from .step import ppo_step
 from .tolerance import replay_tolerance
 from .types import Metrics, Status, TrainingState, TrainResult
@@ -25,14 +26,23 @@ LogFunction: TypeAlias = Callable[[Metrics, int], None]
 CheckpointFunction: TypeAlias = Callable[[TrainingState, int], None]
 
 
-class TrainingFault(RuntimeError):
-    """Training stopped by itself. `result` holds the last good state."""
+class TrainingStopped(RuntimeError):
+    """Training ended before its budget was used. `result` holds what there is.
+
+    Raised as it is where `log_fn` or `checkpoint_fn` fails; the failure is its cause.
+    """
 
     def __init__(self, message: str, result: TrainResult):
         super().__init__(message)
         self.result = result
 
 
+@final
+class TrainingFault(TrainingStopped):
+    """Training stopped by itself. `result` holds the last good state."""
+
+
+@final
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C during training. `result` holds what there is."""
 
@@ -114,16 +124,22 @@ class Trainer:
         self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
 
     def run(self) -> TrainResult:
-        """Trains until the budget is used, a fault, or Ctrl-C."""
-        try:
-            self._compile()
-            if self.config.eval.enabled:
-                self._evaluate()
-                self._log()
-            while self.steps < self.config.ppo.total_steps:
-                self._run_chunk(self._iterations_to_next_event())
-        except KeyboardInterrupt:
-            raise TrainingInterrupted(self.result()) from None
+        """Trains until the budget is used, a fault, or Ctrl-C.
+
+        The first Ctrl-C is heeded between compiled calls, a second one at once.
+        """
+        with DeferredInterrupt() as interrupt:
+            try:
+                self._compile()
+                if self.config.eval.enabled:
+                    self._evaluate()
+                    self._log()
+                interrupt.raise_if_requested()
+                while self.steps < self.config.ppo.total_steps:
+                    self._run_chunk(self._iterations_to_next_event())
+                    interrupt.raise_if_requested()
+            except KeyboardInterrupt:
+                raise TrainingInterrupted(self.result()) from None
         return self.result()
 
     def result(self) -> TrainResult:
@@ -178,10 +194,10 @@ class Trainer:
         if self.checkpoint_fn is not None and self._due(
             self.config.checkpoint_every_steps, before
         ):
-            self.checkpoint_fn(self.state, self.steps)
+            self._call("checkpoint_fn", self.checkpoint_fn, self.state)
 
     def _advance(self, count: int) -> tuple[dict[str, Any], int]:
-        """Runs `count` iterations; an interrupt waits until their state is here."""
+        """Runs `count` iterations, and waits for them."""
         state, rows, done = self._chunk(
             self.env, self.state, self.config, jnp.int32(count)
         )
@@ -212,7 +228,7 @@ class Trainer:
         settings = self.config.eval
         if not settings.enabled:
             return
-        metrics = evaluate(
+        metrics = play(
             self.eval_env,
             self.state.network,
             key=derive(self.evaluation_key, f"after {self.steps} steps"),
@@ -226,7 +242,19 @@ class Trainer:
 
     def _log(self) -> None:
         if self.log_fn is not None:
-            self.log_fn(dict(self.metrics), self.steps)
+            self._call("log_fn", self.log_fn, dict(self.metrics))
+
+    def _call(self, name: str, callback: Callable[[Any, int], None], news: Any) -> None:
+        """A callback that fails must not take the training with it."""
+        try:
+            callback(news, self.steps)
+        except Exception as error:
+            raise TrainingStopped(
+                f"{name} failed after {self.steps} environment steps: "
+                f"{type(error).__name__}: {error}. What was trained is in this error's "
+                ".result",
+                self.result(),
+            ) from error
 
 
 def _next_multiple(steps: int, every: int) -> int:

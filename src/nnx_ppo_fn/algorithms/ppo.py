@@ -12,6 +12,7 @@ from .._keys import derive, expect_key
 from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
+from .checks import check_resumed, check_training
 from .config import expect_config, TrainConfig
 from .loop import CheckpointFunction, LogFunction, Trainer
 from .loss import ppo_loss as ppo_loss
@@ -56,9 +57,9 @@ def train_ppo(
     **Raises:**
 
     `ValueError` (with `CompositionError` and `InvalidEnvironmentError`), `TypeError` or
-    `LawViolation` before anything compiles; `TrainingFault` where numbers go wrong;
-    `TrainingInterrupted`, a `KeyboardInterrupt`, on Ctrl-C. The last two hold the
-    result so far.
+    `LawViolation` before anything compiles; `TrainingFault` where numbers go wrong,
+    `TrainingStopped` where a callback fails, and `TrainingInterrupted`, a
+    `KeyboardInterrupt`, on Ctrl-C. These three hold the result so far.
 
     **Example:**
 
@@ -81,6 +82,8 @@ def train_ppo(
         state = new_training_state(env, network, config, key=training_key)
     else:
         _expect_same_network(network, initial_state)
+        check_training(env, network)
+        check_resumed(env, initial_state.rollout_state)
         state = own(_healthy(initial_state))
     return Trainer(
         env,

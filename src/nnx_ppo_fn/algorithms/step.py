@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 from .._counter import Counter
 from .._custom_types import PyTree
 from .._keys import advance_keys, derive, expect_key, one_per_environment
+from .._tree import is_key
 from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .checks import check_training
@@ -116,7 +117,12 @@ def ppo_step(
     fault, environment = diagnose(
         rollout,
         update_metrics["replay/log_ratio"][0],
-        (parameters, constants),
+        (
+            training_state.parameters,
+            training_state.constants,
+            training_state.optimizer_state,
+        ),
+        (parameters, constants, optimizer_state),
         replay_tolerance(settings, parameters),
     )
     was_healthy = training_state.status == Status.HEALTHY
@@ -159,6 +165,8 @@ def _counted_extras(rollout: Rollout, config: PPOConfig) -> PyTree:
         return extras
 
     def exclude(leaf: Array) -> Array:
+        if is_key(leaf):
+            return leaf
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             leaf = leaf.astype(jnp.float32)
         truncated = rollout.transitions.truncated

@@ -26,14 +26,14 @@ def make_optimizer(
     - `config`: epsilon, clipping and decay.
     - `learning_rate`: of this iteration.
     """
-    links: list[optax.GradientTransformation] = []
-    if config.gradient_clipping is not None:
-        links.append(optax.clip_by_global_norm(config.gradient_clipping))
-    links.append(optax.scale_by_adam(eps=config.adam_epsilon))
-    if config.weight_decay is not None:
-        links.append(optax.add_decayed_weights(config.weight_decay))
-    links.append(optax.scale(-learning_rate))
-    return optax.chain(*links)
+    clipping, decay = config.gradient_clipping, config.weight_decay
+    # What is switched off leaves its place, so that a state fits every configuration.
+    return optax.chain(
+        optax.identity() if clipping is None else optax.clip_by_global_norm(clipping),
+        optax.scale_by_adam(eps=config.adam_epsilon),
+        optax.identity() if decay is None else optax.add_decayed_weights(decay),
+        optax.scale(-learning_rate),
+    )
 
 
 def learning_rate_at(config: PPOConfig, env_steps: Float[Array, ""]) -> Array:
@@ -42,7 +42,7 @@ def learning_rate_at(config: PPOConfig, env_steps: Float[Array, ""]) -> Array:
     A function of the steps and not of calls, so that a resumed run goes on where it
     stopped.
     """
-    progress = jnp.clip(env_steps / max(config.total_steps, 1), 0, 1)
+    progress = jnp.clip(env_steps / float(max(config.total_steps, 1)), 0, 1)
     remaining = 1 - (1 - config.learning_rate_final_fraction) * progress
     return config.learning_rate * remaining
 

@@ -29,12 +29,6 @@ class AbstractWrapper(eqx.Module):
         """That of the environment inside."""
         return cast(Any, self.env).action_size
 
-    @property
-    def discrete(self) -> bool:
-        """That of the environment inside; False if it does not say, as the
-        simulators' environments do not."""
-        return getattr(self.env, "discrete", False)
-
     def __getattr__(self, name: str) -> Any:
         # Without `env`, as while unpickling, there is nothing to ask.
         if name == "env" or (name.startswith("__") and name.endswith("__")):
