@@ -25,7 +25,7 @@ def test_a_run_says_what_it_does_and_how_it_went(run):
     assert "1,024 steps in 8 environments, seed 3" in text
     assert middle.index("compiling ...") == 3
     assert middle[-1].startswith("1,024 of 1,024 steps | evaluation return")
-    assert "(stops above 0.0001)" in middle[-1]
+    assert "(stops above 0.0003)" in middle[-1]
     assert trained.startswith("trained       1,024 steps in ")
     reward = result.eval_history[-1]["eval/episode_reward/mean"]
     assert evaluated.startswith(f"evaluation    return {number(reward)} ")

@@ -10,6 +10,7 @@ from helpers import assert_close, tree_equal
 from nnx_ppo_fn._keys import derive
 from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.networks._routing import Container
+from nnx_ppo_fn.networks.adapter import PPOAdapter
 from nnx_ppo_fn.networks.containers import Parallel, Sequential
 from nnx_ppo_fn.networks.feedforward import Dense, Stateless
 from nnx_ppo_fn.networks.normalizer import Normalizer
@@ -217,3 +218,36 @@ def test_a_bare_value_is_told_how_to_be_returned(module, method):
         CompositionError, match=rf"Sequential\[0\].*expected {method} to return output"
     ):
         network(state, jnp.ones((4, 2)))
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda: Sequential(Dense(2, 2, key=jr.key(0))), r"list of modules, got Dense"),
+        (lambda: Sequential(jnp.tanh), r"list of modules, got"),
+        (
+            lambda: Parallel([Dense(2, 2, key=jr.key(0))]),
+            r"mapping of modules, got list",
+        ),
+        (
+            lambda: Parallel(Dense(2, 2, key=jr.key(0))),
+            r"mapping of modules, got Dense",
+        ),
+    ],
+)
+def test_what_holds_no_modules_is_refused(build, message):
+    with pytest.raises(CompositionError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    "port", [jnp.tanh, None, Dense], ids=["function", "nothing", "class"]
+)
+def test_both_ports_of_an_adapter_are_modules(port):
+    module = Dense(2, 2, key=jr.key(0))
+    with pytest.raises(
+        CompositionError, match=r"PPOAdapter\.action.*expected a module"
+    ):
+        PPOAdapter(port, module)
+    with pytest.raises(CompositionError, match=r"PPOAdapter\.value.*expected a module"):
+        PPOAdapter(module, port)

@@ -242,3 +242,39 @@ def test_a_rollout_passes_through_at_once(getkey):
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
     assert tree_equal(result.output, stacked)
     assert tree_equal(result.rollout_extras, xs)
+
+
+@pytest.mark.parametrize("shape", [(0,), {"a": (0, 2), "b": 1}])
+def test_leaves_without_entries_have_no_statistics(shape):
+    normalizer = Normalizer(shape)
+    x = jax.tree.map(lambda mean: jnp.ones((T, B, *mean.shape)), normalizer.mean)
+    seen = normalizer.update_statistics(x)
+    for mean, leaf in zip(jax.tree.leaves(seen.mean), jax.tree.leaves(x), strict=True):
+        np.testing.assert_array_equal(mean, leaf[0, 0])
+
+
+def test_an_observation_may_have_empty_places(getkey):
+    observation = {"x": jr.normal(getkey(), (B, 3)), "none": (), "later": {}}
+    normalizer = Normalizer.like(jax.tree.map(lambda leaf: leaf[0], observation))
+    result = normalizer((), observation)
+    assert result.output["none"] == () and result.output["later"] == {}
+    extras = jax.tree.map(lambda leaf: leaf[None], result.rollout_extras)
+    seen = normalizer.update_statistics(extras)
+    np.testing.assert_allclose(
+        seen.mean["x"], np.float64(observation["x"]).mean(0), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "leaf, text",
+    [
+        (jnp.ones((B, 2), jnp.complex64), r"real numbers in x\['a'\], got complex64"),
+        (jr.split(jr.key(0), (B, 2)), r"real numbers in x\['a'\], got key<fry>"),
+    ],
+    ids=["complex", "keys"],
+)
+def test_only_real_numbers_can_be_standardised(leaf, text):
+    with pytest.raises(CompositionError, match=text):
+        Normalizer({"a": 2})((), {"a": leaf})
+    with pytest.raises(CompositionError, match="real numbers"):
+        Normalizer({"a": 2}).update_statistics({"a": leaf[None]})

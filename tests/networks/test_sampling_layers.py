@@ -114,7 +114,7 @@ def test_a_replay_returns_the_recorded_action_and_its_new_likelihood(getkey):
 def test_the_log_likelihood_has_the_score_as_its_gradient(getkey):
     """No gradient flows through the action, in the rollout and in the replay alike."""
     x, keys = parameters(getkey, batch=1, size=1)
-    sampler = NormalTanhSampler(0.0, min_std=0.0)
+    sampler = NormalTanhSampler(0.0, min_std=1e-6)
     raw = sampler(keys, x).rollout_extras
 
     @jax.jit
@@ -133,7 +133,7 @@ def test_the_log_likelihood_has_the_score_as_its_gradient(getkey):
 def test_the_regularisation_estimates_the_negative_entropy(mean, raw_std):
     batch = 20_000
     x = jnp.tile(jnp.array([[mean, raw_std]], jnp.float32), (batch, 1))
-    sampler = NormalTanhSampler(2.0, min_std=0.0)
+    sampler = NormalTanhSampler(2.0, min_std=1e-6)
     losses = jax.jit(lambda keys: sampler(keys, x).regularization_loss)(
         jr.split(jr.key(1), batch)
     )
@@ -290,3 +290,47 @@ def test_wrong_logits_are_explained(x, message):
 def test_an_odd_number_of_parameters_is_explained():
     with pytest.raises(CompositionError, match=r"\[B, 2 \* action_size\].*\[2, 3\]"):
         NormalTanhSampler(0.0)(jr.split(jr.key(0), 2), jnp.ones((2, 3)))
+
+
+def test_logits_of_minus_infinity_forbid_as_a_mask_does(getkey):
+    finite, mask = jr.normal(getkey(), (3, 4)), jnp.array([[True, True, False, True]])
+    keys = jr.split(getkey(), 3)
+
+    @jax.jit
+    def run(x):
+        def loss(x):
+            result = CategoricalSampler(1.0)(keys, x)
+            return jnp.sum(
+                result.output.log_likelihood + result.regularization_loss
+            ), result
+
+        return jax.grad(loss, has_aux=True, allow_int=True)(x)
+
+    gradient, forbidden = run(jnp.where(mask, finite, -jnp.inf))
+    masked_gradient, masked = run({"logits": finite, "mask": jnp.tile(mask, (3, 1))})
+    np.testing.assert_array_equal(forbidden.output.action, masked.output.action)
+    np.testing.assert_array_equal(
+        forbidden.metrics["entropy"], masked.metrics["entropy"]
+    )
+    np.testing.assert_array_equal(gradient, masked_gradient["logits"])
+    assert np.all(np.isfinite(gradient)) and np.all(forbidden.metrics["entropy"] > 0)
+
+
+@pytest.mark.parametrize("low", [-1e30, -1e38])
+def test_forbidden_actions_are_not_drawn_however_low_the_allowed_logits(low):
+    logits = jnp.full((200, 4), low)
+    mask = jnp.tile(jnp.array([[False, True, False, True]]), (200, 1))
+    result = CategoricalSampler(0.0)(
+        jr.split(jr.key(0), 200), {"logits": logits, "mask": mask}
+    )
+    assert set(np.unique(result.output.action)) == {1, 3}
+    np.testing.assert_allclose(result.metrics["entropy"], np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["min_std", "std_scale"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan")])
+def test_a_standard_deviation_that_could_vanish_is_refused(option, value):
+    with pytest.raises(ValueError, match=f"{option} must be greater than 0, got"):
+        NormalTanhSampler(0.1, **{option: value})
+    # What a sweep maps over is not looked at.
+    NormalTanhSampler(0.1, **{option: jnp.float32(value)})

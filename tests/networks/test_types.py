@@ -82,6 +82,16 @@ def test_regularisation_is_kept_in_float32():
     assert loss.regularization_loss.dtype == jnp.float32
 
 
+def test_a_number_as_regularisation_counts_for_every_environment():
+    for number in (0, 0.5):
+        loss = output("value", batch=3, regularization_loss=number).regularization_loss
+        assert loss.dtype == jnp.float32
+        np.testing.assert_array_equal(loss, [number] * 3)
+    # An array is not stretched: it was reduced over the batch, and a law says so.
+    mean = output("value", batch=3, regularization_loss=jnp.float32(0.5))
+    assert mean.regularization_loss.shape == ()
+
+
 def test_update_statistics_does_nothing_by_default():
     module = Stateless(jnp.tanh)
     assert module.update_statistics(None) is module

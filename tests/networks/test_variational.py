@@ -40,7 +40,7 @@ def test_the_regularisation_is_the_weighted_kl_divergence():
 def test_the_noise_is_drawn_from_the_advanced_chain(getkey):
     keys = jr.split(getkey(), 3)
     x = jr.normal(getkey(), (3, 4))
-    module = VariationalBottleneck(2, min_std=0.0)
+    module = VariationalBottleneck(2, min_std=1e-9)
     result = module(keys, x)
     next_chain, draw = advance_keys(keys)
     expected = x[:, :2] + jax.nn.softplus(x[:, 2:]) * normals(draw, 2)
@@ -53,7 +53,7 @@ def test_the_noise_is_drawn_from_the_advanced_chain(getkey):
 
 def test_the_gradient_is_reparameterised(getkey):
     keys = jr.split(getkey(), 1)
-    module = VariationalBottleneck(1, min_std=0.0)
+    module = VariationalBottleneck(1, min_std=1e-9)
     x = jnp.array([[0.7, -0.4]])
     gradient = jax.grad(lambda x: module(keys, x).output[0, 0])(x)
     noise = normals(advance_keys(keys)[1], 1)[0, 0]
@@ -90,3 +90,9 @@ def test_extreme_inputs_stay_finite():
 def test_an_empty_latent_is_refused():
     with pytest.raises(ValueError, match="latent_size must be at least 1, got 0"):
         VariationalBottleneck(0)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan")])
+def test_a_standard_deviation_that_could_vanish_is_refused(value):
+    with pytest.raises(ValueError, match="min_std must be greater than 0, got"):
+        VariationalBottleneck(2, min_std=value)

@@ -1,7 +1,7 @@
 """One module for each way to break a law that `wrong_modules` leaves out, and modules
 that come close to the edge without crossing it."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
-from nnx_ppo_fn import Dense, PPONetworkOutput, SampledAction, Sequential, Stateless
+from law_checks import broken, passes, X
+from nnx_ppo_fn import Dense, Sequential, Stateless
 from nnx_ppo_fn._keys import advance_keys, derive, EpisodeKeys, Held, normals
-from nnx_ppo_fn.networks._trainable import NonTrainable
 from nnx_ppo_fn.networks.types import (
     ChainedModule,
     output,
@@ -20,22 +20,7 @@ from nnx_ppo_fn.networks.types import (
     StochasticModule,
     UnrolledModule,
 )
-from nnx_ppo_fn.testing import check_module, LAWS, LawViolation
-
-
-X = jr.normal(jr.key(11), (5, 3))
-
-
-def broken(module, law, x=X, **settings):
-    """The violation that `check_module` raises, which must be of `law`."""
-    with pytest.raises(LawViolation) as caught:
-        check_module(module, x, key=jr.key(0), length=4, **settings)
-    assert caught.value.law == law
-    return caught.value
-
-
-def passes(module, x=X, **settings):
-    check_module(module, x, key=jr.key(0), length=4, **settings)
+from nnx_ppo_fn.testing import check_module, LAWS
 
 
 class Integrator(UnrolledModule[Any, Any, Any]):
@@ -292,129 +277,24 @@ def test_environments_share_no_key():
     assert "environments 0 and 1 hold the same key" in violation.problem
 
 
-class Scaler(StatelessModule[Any, Any]):
-    """Divides by the mean of what it has seen, in right and in wrong ways."""
+class EmptyPlace(StatefulModule[Any, Any, Any]):
+    """A carry with a leaf that holds no number."""
 
-    total: NonTrainable[jax.Array]
-    count: NonTrainable[jax.Array]
-    parameter: jax.Array
-    fault: str = eqx.field(static=True, default="")
+    def initialize_state(self, keys):
+        return {"keys": keys, "none": jnp.zeros((len(keys), 0), jnp.float32)}
 
-    def __init__(self, fault=""):
-        self.total = NonTrainable(jnp.zeros(3))
-        self.count = NonTrainable(jnp.zeros(()))
-        self.parameter = jnp.ones(3)
-        self.fault = fault
+    def reset_state(self, state):
+        return {"keys": state["keys"], "none": jnp.zeros_like(state["none"])}
 
     def __call__(self, state, x, rollout_extras=None):
-        mean = self.total.value / jnp.maximum(self.count.value, 1.0)
-        y = self.parameter[None] * (x - mean[None])
-        extras = x if rollout_extras is None else rollout_extras
-        if self.fault == "unread":
-            extras = {"x": x, "y": y} if rollout_extras is None else rollout_extras
-        return output(y, batch=len(x), rollout_extras=extras)
-
-    def update_statistics(self, rollout_extras):
-        if self.fault == "unread":
-            rollout_extras = rollout_extras["x"]
-        rows = rollout_extras.reshape(-1, 3)
-        total = self.total.value + jnp.sum(rows, axis=0)
-        count = self.count.value + len(rows)
-        parameter = self.parameter
-        if self.fault == "per call":
-            total = 0.9 * self.total.value + 0.1 * jnp.sum(rows, axis=0)
-        if self.fault == "empty":
-            total = self.total.value + len(rows) * jnp.mean(rows, axis=0)
-        if self.fault == "parameter":
-            parameter = self.parameter + 1.0
-        if self.fault == "shape":
-            total = total[None]
-        return eqx.tree_at(
-            lambda scaler: (scaler.total.value, scaler.count.value, scaler.parameter),
-            self,
-            (total, count, parameter),
-        )
+        keys, draw = advance_keys(state["keys"])
+        next_state = {"keys": keys, "none": state["none"]}
+        return output(x + normals(draw, 3), batch=len(x), next_state=next_state)
 
 
-def test_statistics_that_add_up():
-    passes(Scaler())
-
-
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        ("unread", "leaf: .rollout_extras['y']"),
-        ("per call", "in two halves"),
-        ("empty", "T = 0"),
-        ("parameter", "moves a parameter"),
-        ("shape", "turns float32[3] into float32[1, 3]"),
-    ],
-)
-def test_statistics(fault, text):
-    assert text in str(broken(Scaler(fault), "statistics", laws=["statistics"]))
-
-
-class Policy(StochasticModule[Any, PPONetworkOutput]):
-    """A whole PPO network in one module: a Gaussian action and a value."""
-
-    fault: Literal["", "value from extras", "frozen"] = eqx.field(static=True)
-
-    def apply(self, draw, x, rollout_extras=None):
-        sample = jax.lax.stop_gradient(x + normals(draw, 3))
-        value = jnp.sum(x, axis=-1)
-        extras = rollout_extras
-        if extras is None:
-            extras = {"action": sample}
-            if self.fault == "value from extras":
-                extras["value"] = value
-        elif self.fault == "value from extras":
-            value = extras["value"]
-        action = extras["action"]
-        log = -0.5 * jnp.sum(jnp.square(action - x), axis=-1)
-        if self.fault == "frozen":
-            log = jax.lax.stop_gradient(log)
-        return output(
-            PPONetworkOutput(action, log, value), batch=len(x), rollout_extras=extras
-        )
-
-
-def test_reweighting_of_a_network():
-    passes(Policy(""))
-    smuggled = broken(Policy("value from extras"), "re-weighting")
-    assert ".output" in smuggled.leaf
-    frozen = broken(Policy("frozen"), "re-weighting")
-    assert "gradient of 0" in frozen.problem
-
-
-class MixtureOfSamplers(StochasticModule[Any, Any]):
-    """Several samplers in one output, one of them discrete."""
-
-    def apply(self, draw, x, rollout_extras=None):
-        extras = rollout_extras
-        if extras is None:
-            one, two = derive(draw, "one"), derive(draw, "two")
-            extras = {
-                "move": jax.lax.stop_gradient(x + normals(one, 3)),
-                "press": jax.vmap(lambda key, p: jr.bernoulli(key, p))(
-                    two, jax.nn.sigmoid(x[:, 0])
-                ),
-            }
-        log_move = -0.5 * jnp.sum(jnp.square(extras["move"] - x), axis=-1)
-        sign = jnp.where(extras["press"], 1.0, -1.0)
-        return output(
-            {
-                "move": SampledAction(extras["move"], log_move),
-                "press": SampledAction(
-                    extras["press"], jax.nn.log_sigmoid(sign * x[:, 0])
-                ),
-            },
-            batch=len(x),
-            rollout_extras=extras,
-        )
-
-
-def test_trees_of_samplers():
-    passes(MixtureOfSamplers())
+def test_leaves_without_numbers():
+    passes(EmptyPlace())
+    passes(Stateless(lambda x: {"x": x, "none": x[:, :0]}))
 
 
 def embed(inputs):

@@ -133,6 +133,11 @@ def library_distributions(keys, x):
     )(two)
 
 
+def binomial(keys, x):
+    # Two ways to draw, of which each row keeps one.
+    return jax.vmap(lambda key: jr.binomial(key, 5.0, 0.4, (3,)))(keys)
+
+
 def unbatched_cond(keys, x):
     return jax.lax.cond(
         jnp.sum(x) > 0, lambda: normals(keys, 2), lambda: 2 * normals(keys, 2)
@@ -166,6 +171,7 @@ def bits_and_back(keys, x):
         same_child_twice,
         rejection_loop,
         library_distributions,
+        binomial,
         unbatched_cond,
         gather_and_flip,
         bits_and_back,
@@ -233,6 +239,21 @@ def where_and_direct(keys, x):
     return normals(mixed, 2), normals(left, 2)
 
 
+def binomial_twice(keys, x):
+    def one(key):
+        return [jr.binomial(key, 5.0, 0.4, (3,)) for _ in range(2)]
+
+    return jax.vmap(one)(keys)
+
+
+def normal_twice_in_a_line(keys, x):
+    return [jax.vmap(lambda key: jr.normal(key, (2,)))(keys) for _ in range(2)]
+
+
+def two_distributions_in_a_line(keys, x):
+    return jax.vmap(lambda key: jr.normal(key) + jr.uniform(key))(keys)
+
+
 def in_jit(keys, x):
     return jax.jit(lambda key: normals(key, 2))(keys), jax.jit(
         lambda key: normals(key, 3)
@@ -251,6 +272,9 @@ def in_jit(keys, x):
         scan_without_advance,
         loop_without_advance,
         where_and_direct,
+        binomial_twice,
+        normal_twice_in_a_line,
+        two_distributions_in_a_line,
         in_jit,
     ],
 )
@@ -307,6 +331,18 @@ def test_names_the_lines():
         follow(drawn_twice)
     assert "test_provenance.py" in str(caught.value)
     assert "drawn_twice" in str(caught.value)
+
+
+def test_both_branches_of_a_batched_cond():
+    def both(keys, x):
+        def one(key, flag):
+            return jax.lax.cond(flag > 0, jr.normal, jr.uniform, key)
+
+        return jax.vmap(one)(keys, x[:, 0])
+
+    with pytest.raises(KeyMisuse) as caught:
+        follow(both)
+    assert "draw before the cond" in caught.value.cause
 
 
 def test_equal_children_are_one_name():

@@ -24,17 +24,18 @@ def test_fails_on_the_right_law(wrong, getkey):
     assert violation.law == wrong.law
     assert violation.module == type(module).__name__
     assert violation.place == ()
-    for part in (wrong.law, type(module).__name__, wrong.advice, violation.cause):
+    for part in (wrong.law, type(module).__name__, wrong.advice):
         assert part in str(violation)
 
 
+# One for each way in which a place is found.
 PLACED = {
-    "a key consumed twice": "provenance",
-    "statistics written into a Python object": "carry",
-    "batch statistics in the forward pass": "slicing",
-    "reset by multiplication": "reset",
-    "a layer that records its output and returns it": "re-weighting",
-    "an update_statistics that does nothing": "statistics",
+    "a key consumed twice",
+    "statistics written into a Python object",
+    "batch statistics in the forward pass",
+    "reset by multiplication",
+    "a layer that records its output and returns it",
+    "an update_statistics that does nothing",
 }
 
 
@@ -54,7 +55,7 @@ def test_names_the_place_in_a_network(wrong, getkey):
         check_module(network, x, key=getkey(), length=2, laws=[wrong.law])
     assert caught.value.place == ("Sequential[1]", "Parallel.wrong")
     assert caught.value.module == type(module).__name__
-    assert caught.value.law == PLACED[wrong.name]
+    assert caught.value.law == wrong.law
     assert "Sequential[1] > Parallel.wrong" in str(caught.value)
 
 

@@ -6,8 +6,8 @@ children, and routes values through them by calling `call(name, x)`.
 
 import abc
 import functools as ft
-from collections.abc import Callable, Mapping
-from typing import Any, final, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast, final, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from .._keys import derive
 from ._errors import CompositionError, located
 from .types import (
     AnyModule,
+    expect_module,
     expect_output,
     In,
     Out,
@@ -135,6 +136,13 @@ class Container(UnrolledModule[Any, In, Out]):
             return x + call("inner", x)
     ```
     """
+
+    def __check_init__(self):
+        """Refuses children that are not modules."""
+        children: Any = self.children()
+        pairs = children.items() if isinstance(children, dict) else enumerate(children)
+        for name, child in cast(Iterable[tuple[Name, Any]], pairs):
+            expect_module(place(self, name), child)
 
     @abc.abstractmethod
     def children(self) -> Children:

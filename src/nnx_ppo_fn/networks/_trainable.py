@@ -59,6 +59,18 @@ def number(value: Coefficient) -> float | Array:
     return value.value if isinstance(value, NonTrainable) else value
 
 
+def expect_positive(**coefficients: Coefficient) -> None:
+    """Raises `ValueError` for a number that is not above 0; arrays are not looked at.
+
+    **Arguments:**
+
+    - `coefficients`: by name, as `coefficient` has converted them.
+    """
+    for name, value in coefficients.items():
+        if isinstance(value, float) and not value > 0:
+            raise ValueError(f"{name} must be greater than 0, got {value:g}")
+
+
 def _is_non_trainable(node: Any) -> bool:
     return isinstance(node, NonTrainable)
 

@@ -7,7 +7,7 @@ import jax.tree_util as jtu
 
 from ._errors import CompositionError
 from ._routing import Call, Children, Container
-from .types import AnyModule, PPONetworkOutput, SampledAction
+from .types import AnyModule, expect_module, PPONetworkOutput, SampledAction
 
 
 @final
@@ -21,6 +21,17 @@ class PPOAdapter(Container[Any, PPONetworkOutput]):
 
     action: AnyModule
     value: AnyModule
+
+    def __init__(self, action: Any, value: Any):
+        """**Arguments:**
+
+        - `action`: the module that ends in an action sampler.
+        - `value`: the module that estimates the value.
+        """
+        expect_module("PPOAdapter.action", action)
+        expect_module("PPOAdapter.value", value)
+        self.action = action
+        self.value = value
 
     def children(self) -> Children:
         """The two ports."""

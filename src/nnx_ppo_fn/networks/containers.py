@@ -1,12 +1,12 @@
 """Containers: modules made of modules."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, cast, final
 
 from .._tree import canonical
 from ._errors import CompositionError
 from ._routing import Call, Children, Container
-from .types import AnyModule, StatefulModule
+from .types import AnyModule, expect_module
 
 
 @final
@@ -18,15 +18,20 @@ class Sequential(Container[Any, Any]):
 
     layers: tuple[AnyModule, ...]
 
-    def __init__(self, layers: Sequence[Any]):
+    def __init__(self, layers: Any):
         """**Arguments:**
 
-        - `layers`: the modules, first to last; at least one.
+        - `layers`: a list or tuple of modules, first to last; at least one.
         """
+        if not isinstance(layers, Sequence):
+            raise CompositionError(
+                f"Sequential expects a list of modules, got {type(layers).__name__}"
+            )
+        layers = cast(Sequence[Any], layers)
         if not layers:
             raise ValueError("Sequential needs at least one layer, got none")
         for index, layer in enumerate(layers):
-            _expect_module(f"Sequential[{index}]", layer)
+            expect_module(f"Sequential[{index}]", layer)
         self.layers = tuple(layers)
 
     def __getitem__(self, index: int) -> AnyModule:
@@ -56,13 +61,13 @@ class Parallel(Container[Any, dict[str, Any]]):
 
     def __init__(
         self,
-        components: Mapping[str, Any] | None = None,
+        components: Any = None,
         /,
         **named_components: Any,
     ):
         """**Arguments:**
 
-        - `components`: modules by name; or, instead, keyword arguments.
+        - `components`: a mapping of modules by name; or, instead, keyword arguments.
         """
         self.components = _components("Parallel", components, named_components)
 
@@ -77,29 +82,19 @@ class Parallel(Container[Any, dict[str, Any]]):
 
 def _components(
     kind: str,
-    components: Mapping[str, Any] | None,
-    named_components: Mapping[str, Any],
+    components: Any,
+    named_components: dict[str, Any],
 ) -> dict[str, AnyModule]:
     if components is not None and named_components:
         raise ValueError(f"{kind} takes either one mapping or keyword arguments")
-    chosen = named_components if components is None else components
+    if components is not None and not isinstance(components, Mapping):
+        raise CompositionError(
+            f"{kind} expects a mapping of modules, got {type(components).__name__}"
+        )
+    given = cast(Mapping[str, Any] | None, components)
+    chosen = named_components if given is None else given
     if not chosen:
         raise ValueError(f"{kind} needs at least one component, got none")
     for name, module in chosen.items():
-        _expect_module(f"{kind}.{name}", module)
+        expect_module(f"{kind}.{name}", module)
     return canonical(dict(chosen))
-
-
-def _expect_module(place: str, module: Any) -> None:
-    """Refuses what is not a module, with advice that a type checker would not give.
-
-    Constructors therefore take `Any` for modules.
-    """
-    if isinstance(module, type) or not isinstance(module, StatefulModule):
-        given = module.__name__ if isinstance(module, type) else type(module).__name__
-        raise CompositionError(
-            f"expected a module, got {given!r}; wrap a function on [B, ...] arrays in "
-            "Stateless(fn)",
-            (place,),
-            given,
-        )

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from .._moments import Moments
-from .._tree import canonical
+from .._tree import canonical, is_key, merge_time
 from ._errors import CompositionError
 from ._trainable import Coefficient, coefficient, NonTrainable, number
 from .types import output, StatefulModuleOutput, StatelessModule
@@ -75,11 +75,18 @@ class Normalizer(StatelessModule[Any, Any]):
           of arrays, numbers or `jax.ShapeDtypeStruct`s.
         - `clip`: as in `Normalizer(shape)`.
         """
-        shapes = jtu.tree_map(
-            lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.float32),
-            canonical(observation),
+        statistics = jtu.tree_map(
+            lambda leaf: Moments.zero(np.shape(leaf)), canonical(observation)
         )
-        return Normalizer(shapes, clip=clip)
+        if not jtu.tree_leaves(statistics):
+            raise ValueError(
+                f"Normalizer.like expects at least one array, got {observation!r}"
+            )
+        return eqx.tree_at(
+            lambda normalizer: normalizer.statistics.value,
+            Normalizer((), clip=clip),
+            statistics,
+        )
 
     @property
     def mean(self) -> Any:
@@ -116,7 +123,7 @@ class Normalizer(StatelessModule[Any, Any]):
         inputs = canonical(rollout_extras)
         moments = self._moments_for(inputs, "rollout_extras", "T, B")
         merged = [
-            leaf_moments.merge(_wide(leaf).reshape(-1, *leaf.shape[2:]))
+            leaf_moments.merge(_wide(merge_time(leaf)))
             for leaf, leaf_moments in zip(jtu.tree_leaves(inputs), moments, strict=True)
         ]
         structure = jtu.tree_structure(self.statistics.value, is_leaf=_is_moments)
@@ -157,6 +164,10 @@ class Normalizer(StatelessModule[Any, Any]):
                 wanted = ", ".join([axes, *map(str, expected)])
                 came = type(leaf).__name__ if shape is None else list(shape)
                 raise CompositionError(f"expected {path} [{wanted}], got {came}")
+            if is_key(leaf) or jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+                raise CompositionError(
+                    f"expected real numbers in {path}, got {leaf.dtype}"
+                )
         return list(moments.values())
 
 

@@ -19,7 +19,7 @@ from .._custom_types import Keys
 from .._keys import normals
 from .._tree import shape_text
 from ._errors import CompositionError
-from ._trainable import Coefficient, coefficient, number
+from ._trainable import Coefficient, coefficient, expect_positive, number
 from .types import output, SampledAction, StatefulModuleOutput, StochasticModule
 
 
@@ -42,6 +42,10 @@ class NormalTanhSampler(StochasticModule[Float[Array, "B two_actions"], SampledA
     min_std: Coefficient = eqx.field(default=1e-3, converter=coefficient)
     std_scale: Coefficient = eqx.field(default=1.0, converter=coefficient)
     inference: bool = False
+
+    def __check_init__(self):
+        """Refuses standard deviations that could be 0, as softplus alone can."""
+        expect_positive(min_std=self.min_std, std_scale=self.std_scale)
 
     def apply(
         self,
@@ -111,9 +115,10 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
     """One of `n` actions, from logits.
 
     The input is `logits`, `[B, n]`, or a mapping with `"logits"` and `"mask"`, a
-    boolean `[B, n]` that is True where an action is allowed. A forbidden action is
-    never drawn; with one allowed action the log-likelihood and the entropy are 0. Where
-    nothing is allowed the mask is ignored, so that every number stays finite.
+    boolean `[B, n]` that is True where an action is allowed; a logit of minus infinity
+    forbids an action too. A forbidden action is never drawn; with one allowed action
+    the log-likelihood and the entropy are 0. Where nothing is allowed the mask is
+    ignored, so that every number stays finite.
 
     The regularisation loss is minus `entropy_weight` times the entropy, in closed form.
     """
@@ -128,7 +133,7 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
         rollout_extras: Int[Array, " B"] | None = None,
     ) -> StatefulModuleOutput[Any, SampledAction]:
         """Actions `[B]`, integers below `n`; the likeliest where `inference` is set."""
-        log_probabilities = jax.nn.log_softmax(_masked_logits(x), axis=-1)
+        log_probabilities = _log_probabilities(_masked_logits(x))
         if rollout_extras is not None:
             action = rollout_extras
         elif self.inference:
@@ -149,12 +154,18 @@ class CategoricalSampler(StochasticModule[Any, SampledAction]):
         )
 
 
-def _masked_logits(x: Any) -> Float[Array, "B n"]:
-    """Logits in `float32`, with a large negative number where the mask forbids.
+def _log_probabilities(logits: Float[Array, "B n"]) -> Float[Array, "B n"]:
+    """Those of a softmax, with a finite number for what is impossible.
 
-    A finite number rather than minus infinity, whose product with a probability of 0
-    would be NaN. `exp` of it is exactly 0.
+    The product of minus infinity and a probability of 0 would be NaN, and so would its
+    gradient. `exp` of the smallest `float32` is exactly 0.
     """
+    smallest = float(jnp.finfo(jnp.float32).min)
+    return jnp.maximum(jax.nn.log_softmax(logits, axis=-1), smallest)
+
+
+def _masked_logits(x: Any) -> Float[Array, "B n"]:
+    """Logits in `float32`, minus infinity where the mask forbids."""
     if not isinstance(x, Mapping):
         return _expect_logits(x)
     entries = cast(Mapping[str, Array], x)
@@ -170,7 +181,7 @@ def _masked_logits(x: Any) -> Float[Array, "B n"]:
             f"{mask.dtype} {list(mask.shape)}"
         )
     allowed = mask | ~jnp.any(mask, axis=-1, keepdims=True)
-    return jnp.where(allowed, logits, -1e30)
+    return jnp.where(allowed, logits, -jnp.inf)
 
 
 def _expect_logits(logits: Any) -> Float[Array, "B n"]:

@@ -77,7 +77,7 @@ def output(
     *,
     batch: int,
     next_state: Any = (),
-    regularization_loss: Float[Array, " B"] | None = None,
+    regularization_loss: Float[Array, "..."] | float | int | None = None,
     metrics: Mapping[str, Any] | None = None,
     rollout_extras: Any = None,
 ) -> StatefulModuleOutput[Any, Out]:
@@ -87,6 +87,7 @@ def output(
 
     - `value`: the output, leaves `[B, ...]`.
     - `batch`: the batch size `B`.
+    - `regularization_loss`: `[B]`, or a Python number for every environment.
     - the rest: the fields of `StatefulModuleOutput`.
 
     **Example:**
@@ -95,12 +96,13 @@ def output(
     return output(x + noise, batch=len(x))
     ```
     """
-    if regularization_loss is None:
-        regularization_loss = jnp.zeros(batch, jnp.float32)
+    loss = 0.0 if regularization_loss is None else regularization_loss
+    if isinstance(loss, int | float):
+        loss = jnp.full(batch, loss, jnp.float32)
     return StatefulModuleOutput(
         next_state,
         value,
-        regularization_loss.astype(jnp.float32),
+        loss.astype(jnp.float32),
         {} if metrics is None else metrics,
         rollout_extras,
     )
@@ -119,6 +121,31 @@ def expect_output(result: Any, method: str) -> None:
             f"expected {method} to return output(value, batch=len(x), ...), got "
             f"{shape_text(result)}"
         )
+
+
+def expect_module(place: str, module: Any) -> None:
+    """Refuses what is not a module, with advice that a type checker would not give.
+
+    Whatever takes modules from a user therefore takes `Any`.
+
+    **Arguments:**
+
+    - `place`: where the module would stand, such as `Sequential[2]`.
+    - `module`: what should be a module.
+
+    **Raises:**
+
+    `CompositionError` that says what came instead, and what to do.
+    """
+    if isinstance(module, StatefulModule):
+        return
+    given = module.__name__ if isinstance(module, type) else type(module).__name__
+    advice = "wrap a function on [B, ...] arrays in Stateless(fn)"
+    if isinstance(module, type) and issubclass(module, StatefulModule):
+        advice = f"make one: {given}(...)"
+    raise CompositionError(
+        f"expected a module, got {given!r}; {advice}", (place,), given
+    )
 
 
 class StatefulModule(eqx.Module, Generic[State, In, Out]):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._custom_types import Keys
 from .._keys import normals
 from ._errors import expect_features
-from ._trainable import Coefficient, coefficient, number
+from ._trainable import Coefficient, coefficient, expect_positive, number
 from .types import output, StatefulModuleOutput, StochasticModule
 
 
@@ -35,9 +35,10 @@ class VariationalBottleneck(
     inference: bool = False
 
     def __check_init__(self):
-        """Refuses an empty latent."""
+        """Refuses an empty latent, and standard deviations that could be 0."""
         if self.latent_size < 1:
             raise ValueError(f"latent_size must be at least 1, got {self.latent_size}")
+        expect_positive(min_std=self.min_std)
 
     def apply(
         self,

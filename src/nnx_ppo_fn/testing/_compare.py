@@ -1,6 +1,7 @@
 """Compares trees row by row: exactly where bits can be exact, else to a tolerance."""
 
 import dataclasses
+import math
 from typing import Any, final
 
 import jax
@@ -16,7 +17,7 @@ from .._tree import is_key
 @final
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The largest difference between two trees.
+    """The largest difference in the first leaf in which two trees differ.
 
     - `leaf`: the path of the leaf that differs.
     - `environment`: the row in which it differs.
@@ -70,7 +71,9 @@ def difference(
 def bits(leaf: Any) -> NDArray[Any]:
     """An array's bits as unsigned bytes, one more axis than the array has."""
     values = np.ascontiguousarray(jr.key_data(leaf) if is_key(leaf) else leaf)
-    return values.reshape((*np.shape(leaf), -1)).view(np.uint8)
+    shape: tuple[int, ...] = leaf.shape
+    words = math.prod(values.shape[len(shape) :])
+    return values.reshape((*shape, words)).view(np.uint8)
 
 
 def differing_bits(expected: Any, found: Any) -> Difference | None:
@@ -109,7 +112,7 @@ def _of_leaf(
     finite = np.isfinite(expected) & np.isfinite(found)
     same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     distance = np.where(same, 0.0, np.inf)
-    distance[finite] = np.abs(expected - found)[finite]
+    distance[finite] = np.abs(expected[finite] - found[finite])
     scale = max(np.max(np.abs(expected[finite]), initial=0.0), _SMALLEST_SCALE)
     unequal = distance > slack * tolerance(old.dtype) * scale
     return _report(path, old, new, unequal, distance, batch_axis)

@@ -17,10 +17,12 @@ Result = TypeVar("Result")
 _OPTIONS: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
 
 
-def compiled(
+def unoptimised(
     function: Callable[Parameters, Result],
 ) -> Callable[Parameters, Result]:
-    """As `equinox.filter_jit`: arrays are traced and everything else is static.
+    """As `equinox.filter_jit`, for a function that runs a few times only.
+
+    Arrays are traced and everything else is static.
 
     **Arguments:**
 

@@ -1,7 +1,7 @@
 """What may depend on what: resets, replays and extras, read off a module's jaxprs.
 
 The numbers of `check_module` test the same laws more sharply. What is found here is
-found in milliseconds, before anything compiles; above all it finds those modules whose
+found before anything compiles; above all it finds those modules whose
 replay is perfect and whose gradient is wrong all the same.
 """
 
@@ -9,18 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.tree_util as jtu
 
 from .._tree import is_key
-from ..networks.types import AnyModule, PPONetworkOutput, SampledAction
+from ..networks.types import PPONetworkOutput, SampledAction
+from ._causes import IGNORED_ACTION, RECORDED_LIKELIHOOD, SMUGGLED_OUTPUT
 from ._dependence import computation, used_leaves
-from ._traces import Trace, trace
+from ._traces import Trace
 from .violation import LawViolation
-
-
-_LENGTH = 3
 
 
 def reset_violations(state: Any, reset: Trace) -> Iterator[LawViolation]:
@@ -47,13 +43,12 @@ def reset_violations(state: Any, reset: Trace) -> Iterator[LawViolation]:
 
 
 def replay_violations(
-    module: AnyModule, arguments: tuple[Any, Any, Any], rollout: Trace, replay: Trace
+    arguments: tuple[Any, Any, Any], rollout: Trace, replay: Trace
 ) -> Iterator[LawViolation]:
     """A replay takes the action from the extras, and nothing else.
 
     **Arguments:**
 
-    - `module`: the module.
     - `arguments`: `(state, x, rollout_extras)` that the steps were traced with.
     - `rollout`, `replay`: the traces of a step without extras and with them.
     """
@@ -67,16 +62,31 @@ def replay_violations(
         reads_extras = any(source.startswith("[2]") for source in used)
         if sampled == "":
             if reads_extras:
-                yield _smuggled(place)
+                yield LawViolation(
+                    "re-weighting",
+                    "in the replay, this depends on the recorded extras",
+                    leaf=place,
+                    cause=SMUGGLED_OUTPUT,
+                )
         elif sampled == "action":
             if not reads_extras:
-                yield _ignored(place)
+                yield LawViolation(
+                    "re-weighting",
+                    "in the replay, the sampler's action does not depend on its "
+                    "recorded extras",
+                    leaf=place,
+                    cause=IGNORED_ACTION,
+                )
         else:
             before = used_leaves(rollout, arguments[:2], place.__eq__)
             lost = {s for s, _ in before if s.startswith("[1]")} - set(used)
             if lost:
-                yield _recorded_likelihood(place)
-    yield from _unread_extras(module, arguments, replay)
+                yield LawViolation(
+                    "re-weighting",
+                    "in the replay, the log-likelihood does not depend on the input",
+                    leaf=place,
+                    cause=RECORDED_LIKELIHOOD,
+                )
 
 
 def _same_chain(rollout: Trace, replay: Trace) -> Iterator[LawViolation]:
@@ -100,40 +110,6 @@ def _same_text(left: str, right: str) -> bool:
     return address.sub("", left) == address.sub("", right)
 
 
-def _unread_extras(
-    module: AnyModule, arguments: tuple[Any, Any, Any], replay: Trace
-) -> Iterator[LawViolation]:
-    def over_time(leaf: Any) -> Any:
-        return jax.ShapeDtypeStruct((_LENGTH, *leaf.shape), leaf.dtype)
-
-    def update(extras: Any) -> Any:
-        return eqx.filter(module.update_statistics(extras), eqx.is_array)
-
-    def computed(place: str) -> bool:
-        return not place.startswith((".metrics", ".rollout_extras"))
-
-    timed = jtu.tree_map(over_time, arguments[2])
-    read = {
-        source.removeprefix("[2]")
-        for source, _ in used_leaves(replay, arguments, computed)
-        if source.startswith("[2]")
-    }
-    read |= {
-        source.removeprefix("[0]")
-        for source, _ in used_leaves(trace(update, timed), (timed,))
-    }
-    for path, _ in jtu.tree_leaves_with_path(arguments[2]):
-        if jtu.keystr(path) not in read:
-            yield LawViolation(
-                "statistics",
-                "neither the replay's output nor update_statistics reads these extras",
-                leaf=f".rollout_extras{jtu.keystr(path)}",
-                cause="update_statistics is missing or returns self, so the "
-                "statistics never move; or the module records what nobody needs. "
-                "Write update_statistics, or return no extras",
-            )
-
-
 def _sampled_part(result: Any, place: str) -> str:
     """`"action"`, `"likelihood"`, or `""` for what no sampler decides."""
     names: dict[type, tuple[str, str]] = {
@@ -154,35 +130,3 @@ def _sampled_part(result: Any, place: str) -> str:
             if rest.startswith(f".{likelihood}"):
                 return "likelihood"
     return ""
-
-
-def _smuggled(place: str) -> LawViolation:
-    return LawViolation(
-        "re-weighting",
-        "in the replay, this depends on the recorded extras",
-        leaf=place,
-        cause="the module takes an output of the rollout from its extras, so the "
-        "gradient is wrong. Compute the output from the input; only an action (inside "
-        "SampledAction) may be locked",
-    )
-
-
-def _ignored(place: str) -> LawViolation:
-    return LawViolation(
-        "re-weighting",
-        "in the replay, the sampler's action does not depend on its recorded extras",
-        leaf=place,
-        cause="the sampler ignores its rollout_extras and samples anew. Use them: "
-        "`raw = sample if rollout_extras is None else rollout_extras`",
-    )
-
-
-def _recorded_likelihood(place: str) -> LawViolation:
-    return LawViolation(
-        "re-weighting",
-        "in the replay, the log-likelihood does not depend on the input",
-        leaf=place,
-        cause="the log-likelihood comes from the extras. Record the raw action, and "
-        "compute its log-likelihood from the input at every call: PPO's ratio is that "
-        "of the new weights to the old",
-    )

@@ -4,46 +4,38 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 
 from .._tree import is_key
-from ..networks._routing import Container, Name, named
 from ..networks.types import AnyModule
 from ._compare import difference
-from ._compile import compiled
+from ._compile import unoptimised
 from ._dependence import used_leaves
-from ._localise import record_inputs
+from ._localise import innermost
 from ._traces import key_shapes, trace, with_batch
-from ._trial import Trial
+from ._trial import invent, Trial
 from .violation import LawViolation
 
 
 def inference(trial: Trial) -> None:
-    """With its `inference` flag set, a module's output depends on no key."""
+    """With its `inference` flag set, a module's output depends on no key.
+
+    Child by child: one without a flag may draw beside others that have one.
+    """
+    if not _has_flag(trial.module):
+        return
+    network = eqx.nn.inference_mode(trial.module)
     x = with_batch(jtu.tree_map(lambda leaf: leaf[0], trial.xs), trial.batch)
-    _without_keys(trial, eqx.nn.inference_mode(trial.module), x)
+    for module, child_x in innermost(network, x, trial.batch):
+        if _has_flag(module):
+            _without_keys(trial, module, child_x)
 
 
 def _without_keys(trial: Trial, module: AnyModule, x: Any) -> None:
-    """Child by child: one without a flag may draw beside others that have one."""
-    if not _has_flag(module):
-        return
-    state = jax.eval_shape(module.initialize_state, key_shapes(trial.batch))
-    if isinstance(module, Container):
-        received: dict[Name, Any] = {}
-        jax.eval_shape(
-            lambda state, x: record_inputs(module, state, x, received), state, x
-        )
-        children = named(module.children())
-        for name, child_x in received.items():
-            _without_keys(trial, children[name], child_x)
-        return
-
     def run(state: Any, x: Any) -> Any:
         return module(state, x).output
 
+    state = jax.eval_shape(module.initialize_state, key_shapes(trial.batch))
     used = used_leaves(trace(run, state, x), (state, x))
     keys = [path for path, leaf in used if path.startswith("[0]") and is_key(leaf)]
     if keys:
@@ -52,15 +44,7 @@ def _without_keys(trial: Trial, module: AnyModule, x: Any) -> None:
 
 def _expect_no_effect(trial: Trial, module: AnyModule, x: Any, path: str) -> None:
     """The output is computed from keys: whether they matter, only numbers can tell."""
-    random = trial.random("inference")
-
-    def numbers(leaf: Any) -> Any:
-        normal = random.standard_normal(leaf.shape)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            return jnp.asarray(normal.astype(leaf.dtype))
-        return jnp.asarray(np.ones(leaf.shape), leaf.dtype)
-
-    x = jtu.tree_map(numbers, x)
+    x = invent(x, trial.random("inference"))
     state = module.initialize_state(trial.keys)
     other = jtu.tree_map(
         lambda old, new: new if is_key(new) else old,
@@ -81,7 +65,7 @@ def _expect_no_effect(trial: Trial, module: AnyModule, x: Any, path: str) -> Non
         )
 
 
-@compiled
+@unoptimised
 def _output(module: AnyModule, state: Any, x: Any) -> Any:
     return module(state, x).output
 

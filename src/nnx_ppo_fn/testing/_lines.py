@@ -8,6 +8,8 @@ import jax
 import jaxtyping
 
 
+JAX_RANDOM = str(Path(str(jax.__file__)).parent / "_src" / "random")
+
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(
     str(Path(str(library.__file__)).parent) for library in (jax, equinox, jaxtyping)
@@ -40,3 +42,14 @@ class Line:
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+def is_of_library(equation: Any) -> bool:
+    """Whether an operation was written inside `jax.random`."""
+    traceback = equation.source_info.traceback
+    for frame in () if traceback is None else traceback.frames:
+        if frame.file_name.startswith(JAX_RANDOM):
+            return True
+        if not frame.file_name.startswith((*_LIBRARIES, "<")):
+            return False
+    return False

@@ -1,6 +1,6 @@
 """Finds the child to blame when a whole network breaks a law."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ from jax.core import Tracer
 
 from ..networks._routing import Call, Container, Name, named, place, shaped_like
 from ..networks.types import AnyModule
+from ._traces import key_shapes
 from .violation import LawViolation
 
 
@@ -71,6 +72,26 @@ def record_inputs(
         container.route(call, x)
     except Exception:
         return
+
+
+def innermost(module: AnyModule, x: Any, batch: int) -> Iterator[tuple[AnyModule, Any]]:
+    """Every module inside that is no container, and the shapes of its input.
+
+    **Arguments:**
+
+    - `module`: the module, given itself if it is no container.
+    - `x`: its input, any tree of arrays or `jax.ShapeDtypeStruct`s `[batch, ...]`.
+    - `batch`: the batch size.
+    """
+    if not isinstance(module, Container):
+        yield module, x
+        return
+    received: dict[Name, Any] = {}
+    state = jax.eval_shape(module.initialize_state, key_shapes(batch))
+    jax.eval_shape(lambda state, x: record_inputs(module, state, x, received), state, x)
+    children = named(module.children())
+    for name, child_x in received.items():
+        yield from innermost(children[name], child_x, batch)
 
 
 def _without_tracers(leaf: Any) -> Any:

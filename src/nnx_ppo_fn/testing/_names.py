@@ -162,7 +162,8 @@ class KeyBook:
             "one key serves two purposes or two environments, so numbers that should "
             "be independent are equal. Take a new key for every draw: "
             "`next_state, draw = advance_keys(state)`. A key that is meant to last "
-            "until the next reset belongs in Held(key)",
+            "until the next reset belongs in Held(key). Under vmap both branches of a "
+            "cond or switch run: draw before the cond, once",
         )
 
     def _refuse_both(self, name: Name) -> None:

@@ -8,16 +8,14 @@ say which child is derived or which key is picked.
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, final
 
-import jax
 import jax.extend.core as jex
 import numpy as np
 from jax.core import Tracer
 
 from .._tree import is_key
-from ._lines import Line
+from ._lines import is_of_library, JAX_RANDOM, Line
 from ._names import KeyBook, Name
 from ._values import (
     apply,
@@ -32,7 +30,6 @@ from ._values import (
 
 
 _LONGEST_SCAN = 32
-_JAX_RANDOM = str(Path(str(jax.__file__)).parent / "_src" / "random")
 
 
 def name_keys(shape: tuple[int, ...], text: str, *, born: bool) -> Names:
@@ -58,6 +55,7 @@ class Walk:
         self.book = book
         self._held_by_module: dict[int, Names] = {}
         self._line_of_call: Line | None = None
+        self._drawn_by_library: set[tuple[int, Name]] = set()
 
     def closed(self, jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
         """The values of the outputs of a `ClosedJaxpr`.
@@ -87,16 +85,20 @@ class Walk:
         def read(atom: Any) -> Value:
             return atom.val if isinstance(atom, jex.Literal) else values[atom]
 
+        outer, self._drawn_by_library = self._drawn_by_library, set()
         for equation in jaxpr.eqns:
             operands = [read(atom) for atom in equation.invars]
             results = self._equation(equation, operands)
             values.update(zip(equation.outvars, results, strict=True))
+        self._drawn_by_library = outer
         return [read(atom) for atom in jaxpr.outvars]
 
     def _equation(self, equation: Any, operands: list[Value]) -> Sequence[Value]:
         loop = {"scan": self._scan, "while": self._while, "cond": self._cond}
         primitive = equation.primitive.name
         if primitive in loop:
+            if is_of_library(equation) and any(map(are_names, operands)):
+                return self._loop_of_library(equation, operands)
             return loop[primitive](equation, operands)
         inner = _inner_jaxpr(equation)
         if inner is not None and _is_distribution(equation, inner, operands):
@@ -137,6 +139,19 @@ class Walk:
         for name in _names_among(operands):
             self.book.draw(name, self._line(equation))
         return [Unknown() for _ in equation.outvars]
+
+    def _loop_of_library(self, equation: Any, operands: list[Value]) -> list[Value]:
+        """A loop inside a distribution of `jax.random`, which is part of one draw.
+
+        `binomial` runs two of them on one key and keeps the numbers of one. What one
+        call does has one source in the jaxpr.
+        """
+        for name in _names_among(operands):
+            use = (id(equation.source_info), name)
+            if use not in self._drawn_by_library:
+                self.book.draw(name, self._line(equation))
+            self._drawn_by_library.add(use)
+        return self._opaque(equation, _names_among(operands))
 
     def _makes_keys(self, equation: Any, operands: list[Value]) -> list[Value]:
         primitive = equation.primitive.name
@@ -317,4 +332,4 @@ def _is_distribution(equation: Any, inner: Any, operands: list[Value]) -> bool:
     debug_info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
     source = str(getattr(debug_info, "func_src_info", ""))
     gives_keys = any(is_key(outvar.aval) for outvar in equation.outvars)
-    return _JAX_RANDOM in source and not gives_keys and any(map(are_names, operands))
+    return JAX_RANDOM in source and not gives_keys and any(map(are_names, operands))

@@ -71,6 +71,7 @@ def _follow(
     try:
         keys = name_keys(born.jaxpr.in_avals[0].shape, "the key", born=True)
         state = walk.closed(born.jaxpr, [keys])
+        yield from _raw_keys(leaves, state)
         _call_by_path(leaves, state)
         for method in (step, step, reset, step):
             state = _hold(book, leaves, state)
@@ -87,6 +88,21 @@ def _follow(
             environment=misuse.name.environment,
             cause=misuse.cause,
         )
+
+
+def _raw_keys(
+    leaves: Sequence[CarryLeaf], state: Sequence[Value]
+) -> Iterator[LawViolation]:
+    for leaf, value in zip(leaves, state, strict=True):
+        if isinstance(value, Unknown) and value.raw_keys is not None:
+            yield LawViolation(
+                "structure",
+                "the carry holds the raw bits of random keys",
+                leaf=leaf.path,
+                cause="jax.random.key_data, or jax.random.PRNGKey: the bits are "
+                "numbers like any others, which a reset must not look at. Carry typed "
+                "keys, as initialize_state(keys) receives them",
+            )
 
 
 def _stale(

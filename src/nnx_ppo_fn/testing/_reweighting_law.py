@@ -10,15 +10,15 @@ import numpy as np
 from jaxtyping import Array
 
 from ..networks._trainable import partition_trainable
-from ..networks.types import (
-    AnyModule,
-    PPONetworkOutput,
-    SampledAction,
-    StatefulModuleOutput,
-)
+from ..networks.types import AnyModule, StatefulModuleOutput
+from ._causes import IGNORED_ACTION, RECORDED_LIKELIHOOD, SMUGGLED_OUTPUT
 from ._compare import difference
-from ._compile import compiled
+from ._compile import unoptimised
+from ._dependence import used_leaves
 from ._gradients import gradient_difference, largest, split_differentiable, weighted_sum
+from ._likelihood_law import expect_right_likelihoods
+from ._sampled import likelihoods, sampled, without_samples
+from ._traces import trace
 from ._trial import Trial
 from .violation import LawViolation
 
@@ -29,6 +29,7 @@ def reweighting(trial: Trial) -> None:
         return
     module = _perturbed(trial)
     changed: dict[str, bool] = {}
+    certain: dict[str, bool] = {}
     slopes: list[Any] = []
     for index, step in enumerate(trial.steps):
         other = trial.steps[(index + 1) % trial.length]
@@ -37,15 +38,42 @@ def reweighting(trial: Trial) -> None:
             module, trial.other_evolved, x, step.rollout.rollout_extras
         )
         _expect_no_smuggling(without, locked)
-        recorded, found = _sampled(step.rollout.output), locked[2]
+        recorded, found = sampled(step.rollout.output), locked[2]
         _expect_recorded_actions(recorded, found)
-        likelihoods = _likelihoods(found)
-        for path, old in _likelihoods(recorded).items():
-            differs = difference(old, likelihoods[path]) is not None
+        renewed = likelihoods(found)
+        for path, old in likelihoods(recorded).items():
+            new = renewed[path]
+            differs = difference(old, new) is not None
             changed[path] = changed.get(path, False) or differs
+            certain[path] = certain.get(path, True) and largest((old, new)) == 0.0
         slopes.append(slope)
+    if any(certain.values()):
+        # With nothing to choose from, a right likelihood is 0 whatever the input.
+        computed = _computed_from_input(trial)
+        changed = {
+            path: differs
+            for path, differs in changed.items()
+            if not (certain[path] and path in computed)
+        }
     if jtu.tree_leaves(slopes):
         _expect_likelihoods_to_move(changed, largest(slopes))
+    expect_right_likelihoods(trial)
+
+
+def _computed_from_input(trial: Trial) -> set[str]:
+    """The paths of the log-likelihoods that a replay computes from its input."""
+    step = trial.steps[0]
+
+    def replayed(x: Any) -> dict[str, Any]:
+        again = trial.module(step.before, x, step.rollout.rollout_extras)
+        return likelihoods(sampled(again.output))
+
+    traced = trace(replayed, step.x)
+    return {
+        path
+        for path in traced.result
+        if used_leaves(traced, (step.x,), f"[{path!r}]".__eq__)
+    }
 
 
 def _other_if_float(x: Array, other: Array) -> Array:
@@ -68,16 +96,13 @@ def _expect_no_smuggling(without: Any, locked: Any) -> None:
         leaf=different.leaf,
         environment=different.environment if what == "value" else None,
         size=different.size,
-        cause="the module takes an output of the rollout from its extras, so the "
-        "replay's output does not depend on the weights as it should, and the gradient "
-        "is wrong. Compute the output from the input; only an action (inside "
-        "SampledAction) may be locked",
+        cause=SMUGGLED_OUTPUT,
     )
 
 
 def _expect_recorded_actions(recorded: list[Any], locked: list[Any]) -> None:
-    actions = [{"action": sampled["action"]} for sampled in recorded]
-    found = [{"action": sampled["action"]} for sampled in locked]
+    actions = [{"action": one["action"]} for one in recorded]
+    found = [{"action": one["action"]} for one in locked]
     different = difference(actions, found)
     if different is not None:
         raise LawViolation(
@@ -86,17 +111,11 @@ def _expect_recorded_actions(recorded: list[Any], locked: list[Any]) -> None:
             leaf=f"sampler{different.leaf}",
             environment=different.environment,
             size=different.size,
-            cause="the sampler ignores its rollout_extras and samples anew. Use them: "
-            "`raw = sample if rollout_extras is None else rollout_extras`",
+            cause=IGNORED_ACTION,
         )
 
 
 def _expect_likelihoods_to_move(changed: dict[str, bool], gradient_size: float) -> None:
-    cause = (
-        "the log-likelihood comes from the extras, or through stop_gradient. Record "
-        "the raw action, and compute its log-likelihood from the input at every call: "
-        "PPO's ratio is that of the new weights to the old"
-    )
     for path, differs in changed.items():
         if not differs:
             raise LawViolation(
@@ -104,18 +123,18 @@ def _expect_likelihoods_to_move(changed: dict[str, bool], gradient_size: float) 
                 "the log-likelihood of the recorded action is the same under other "
                 "weights and inputs",
                 leaf=f"sampler{path}",
-                cause=cause,
+                cause=RECORDED_LIKELIHOOD,
             )
     if changed and gradient_size == 0.0:
         raise LawViolation(
             "re-weighting",
             "the log-likelihood of the recorded action has a gradient of 0",
             leaf=f"sampler{next(iter(changed))}",
-            cause=cause,
+            cause=RECORDED_LIKELIHOOD,
         )
 
 
-@compiled
+@unoptimised
 def _with_and_without(
     module: AnyModule, state: Any, x: Any, rollout_extras: Any
 ) -> tuple[Any, Any, Any]:
@@ -128,56 +147,24 @@ def _with_and_without(
         stepped = module(state, x, extras)
         kept = StatefulModuleOutput(
             stepped.next_state,
-            _without_samples(stepped.output),
+            without_samples(stepped.output),
             stepped.regularization_loss,
             {},
         )
-        return weighted_sum(kept), (kept, _sampled(stepped.output))
+        return weighted_sum(kept), (kept, sampled(stepped.output))
 
     def likelihood(differentiable: Any) -> Array:
-        _, (_, sampled) = free(differentiable, rollout_extras)
-        return weighted_sum(_likelihoods(sampled))
+        _, (_, locked) = free(differentiable, rollout_extras)
+        return weighted_sum(likelihoods(locked))
 
     slope = jax.grad(free, has_aux=True)
-    free_slope, (kept, sampled) = slope(differentiable, None)
+    free_slope, (kept, drawn) = slope(differentiable, None)
     locked_slope, (kept_locked, locked) = slope(differentiable, rollout_extras)
     return (
-        (kept, free_slope, sampled),
+        (kept, free_slope, drawn),
         (kept_locked, locked_slope, locked),
         jax.grad(likelihood)(differentiable),
     )
-
-
-def _is_sampled(node: Any) -> bool:
-    return isinstance(node, SampledAction | PPONetworkOutput)
-
-
-def _without_samples(output: Any) -> Any:
-    """The output without what a sampler decides."""
-
-    def keep(node: Any) -> Any:
-        if isinstance(node, PPONetworkOutput):
-            return node.value_estimates
-        return None if isinstance(node, SampledAction) else node
-
-    return jtu.tree_map(keep, output, is_leaf=_is_sampled)
-
-
-def _sampled(output: Any) -> list[dict[str, Any]]:
-    """Actions and log-likelihoods of every sampler in an output."""
-    sampled: list[dict[str, Any]] = []
-    for node in jtu.tree_leaves(output, is_leaf=_is_sampled):
-        if isinstance(node, SampledAction):
-            sampled.append({"action": node.action, "log": node.log_likelihood})
-        elif isinstance(node, PPONetworkOutput):
-            sampled.append({"action": node.actions, "log": node.loglikelihoods})
-    return sampled
-
-
-def _likelihoods(sampled: list[dict[str, Any]]) -> dict[str, Any]:
-    """Log-likelihoods by their path."""
-    logs = [{"log_likelihood": one["log"]} for one in sampled]
-    return {jtu.keystr(path): leaf for path, leaf in jtu.tree_leaves_with_path(logs)}
 
 
 def _perturbed(trial: Trial) -> AnyModule:

@@ -1,4 +1,4 @@
-"""The laws of single steps: slicing, birth, reset, replay, freshness."""
+"""The laws of single steps: birth, reset, replay, freshness."""
 
 from typing import Any
 
@@ -12,35 +12,8 @@ from ..networks.types import StatefulModuleOutput
 from ._compare import bits, Difference, difference, differing_bits, take_rows
 from ._provenance_laws import used_key_leaves
 from ._traces import carry_leaves, trace
-from ._trial import both_modes, Trial
+from ._trial import Trial
 from .violation import LawViolation
-
-
-def slicing(trial: Trial) -> None:
-    """Rows give the same whoever shares their batch."""
-    never = jnp.zeros(trial.batch, jnp.bool_)
-    x = trial.steps[0].x
-    whole = both_modes(trial.module, trial.evolved, x, never)
-    for description, rows in trial.subsets.items():
-        part = both_modes(trial.module, *take_rows((trial.evolved, x, never), rows))
-        for mode, expected, found in zip(
-            ("rollout", "replay"), whole, part, strict=True
-        ):
-            different = difference(take_rows(expected, rows), found)
-            if different is not None:
-                raise _violation(
-                    "slicing",
-                    f"in the {mode}, the module does not treat {description} as it "
-                    f"does within the whole batch: {different}",
-                    different,
-                    "a row looks at other rows or at how many there are: a mean over "
-                    "the batch axis, a reshape that mixes environments, or numbers "
-                    "drawn for the whole batch from one key, as in "
-                    "`jr.normal(key, x.shape)`. Reduce over the last axes only, and "
-                    "draw with one key per row: `normals(draw, size)` or "
-                    "`jax.vmap(draw_one)(draw)`",
-                    environment=int(rows[different.environment]),
-                )
 
 
 def birth(trial: Trial) -> None:
@@ -204,7 +177,7 @@ def _no_shared_keys(description: str, state: Any) -> None:
 
 def _equal_rows(old: Any, new: Any) -> NDArray[Any]:
     equal = bits(old) == bits(new)
-    return np.all(equal.reshape(len(equal), -1), axis=-1)
+    return np.all(equal, axis=tuple(range(1, equal.ndim)))
 
 
 def _refill(state: Any, *, with_nan: bool) -> Any:

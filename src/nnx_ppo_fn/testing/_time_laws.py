@@ -17,7 +17,7 @@ from ..networks.types import (
 )
 from ..networks.unroll import unroll as unroll_fast, unroll_by_step
 from ._compare import difference
-from ._compile import compiled
+from ._compile import unoptimised
 from ._gradients import gradient_difference, split_differentiable, weighted_sum
 from ._trial import Trial
 from .violation import LawViolation
@@ -25,25 +25,34 @@ from .violation import LawViolation
 
 def unroll(trial: Trial) -> None:
     """`unroll` gives what the step-by-step loop gives."""
-    recorded = trial.recorded
     rolled, replayed, _ = _pass_of(trial)
     for mode, found in (("rollout", rolled), ("replay", replayed)):
-        _expect_recorded(
-            mode, "next_state", recorded.next_state, found.next_state, batch_axis=0
-        )
+        _expect_recorded(trial, mode, "next_state", found, batch_axis=0)
         for field in ("output", "regularization_loss", "metrics"):
-            _expect_recorded(
-                mode, field, getattr(recorded, field), getattr(found, field)
-            )
-    _expect_recorded(
-        "rollout", "rollout_extras", recorded.rollout_extras, rolled.rollout_extras
-    )
+            _expect_recorded(trial, mode, field, found)
+    _expect_recorded(trial, "rollout", "rollout_extras", rolled)
+
+
+_MERGED = (
+    "the steps of an unroll come as one batch of T * B rows, and a row looks at other "
+    "rows or at how many there are. Rows may come from any step: treat each by itself"
+)
+_CARRIED = (
+    "the carry is not reset before a step with is_first (also the first one), is reset "
+    "after it, or the module mixes the axes T and B. In a module with `apply`, rows "
+    "may come from any step: treat each row by itself"
+)
 
 
 def _expect_recorded(
-    mode: str, field: str, expected: Any, found: Any, batch_axis: int = 1
+    trial: Trial, mode: str, field: str, found: Any, batch_axis: int = 1
 ) -> None:
-    different = difference(expected, found, batch_axis=batch_axis, slack=5.0)
+    different = difference(
+        getattr(trial.recorded, field),
+        getattr(found, field),
+        batch_axis=batch_axis,
+        slack=5.0,
+    )
     if different is not None:
         raise LawViolation(
             "unroll",
@@ -51,10 +60,7 @@ def _expect_recorded(
             leaf=f".{field}{different.leaf}",
             environment=different.environment,
             size=different.size,
-            cause="the carry is not reset before a step with is_first (also the first "
-            "one), is reset after it, or the module mixes the axes T and B. In a "
-            "module without a carry or with `apply`, rows may come from any step: "
-            "treat each row by itself",
+            cause=_MERGED if isinstance(trial.module, StatelessModule) else _CARRIED,
         )
 
 
@@ -105,7 +111,7 @@ def _pass_of(trial: Trial) -> tuple[Any, Any, Any]:
     return trial.unrolled
 
 
-@compiled
+@unoptimised
 def _pass(
     module: AnyModule, state: Any, xs: Any, is_first: Array, rollout_extras: Any
 ) -> tuple[Any, Any, Any]:
@@ -117,7 +123,7 @@ def _pass(
     return rolled, replayed, gradients
 
 
-@compiled
+@unoptimised
 def _gradient_by_step(
     module: AnyModule, state: Any, xs: Any, is_first: Array, rollout_extras: Any
 ) -> Any:

@@ -42,7 +42,9 @@ def leak() -> LawViolation:
         "a value from an earlier call lives on outside the carry",
         cause="the module writes into something mutable (a list, a dict, a closure, a "
         "global). Modules are pure: put what must live on into `next_state`, and "
-        "running statistics into `rollout_extras` and `update_statistics`",
+        "running statistics into `rollout_extras` and `update_statistics`. Or a "
+        "container calls a child inside cond, scan or vmap: call it outside, and "
+        "choose among the results",
     )
 
 

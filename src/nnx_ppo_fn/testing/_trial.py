@@ -22,7 +22,7 @@ from .._tree import is_key
 from ..networks.types import StatefulModule, StatefulModuleOutput
 from ..networks.unroll import reset_where
 from ._compare import take_rows
-from ._compile import compiled
+from ._compile import unoptimised
 
 
 @final
@@ -124,11 +124,12 @@ class Trial:
 
     @ft.cached_property
     def subsets(self) -> dict[str, NDArray[Any]]:
-        """Choices of rows of which none is a prefix."""
+        """Choices of rows of which none is a prefix, and no row is in all of them."""
         last, middle = self.batch - 1, self.batch // 2
         return {
             "a single row": np.array([middle]),
-            "rows out of order": np.array([last, 0, middle]),
+            "the last row": np.array([last]),
+            "rows out of order": np.array([last, 0, 1]),
             "rows with a repeat": np.array([middle, last, middle]),
             "a permutation of the rows": np.roll(np.arange(self.batch)[::-1], 1),
         }
@@ -143,7 +144,7 @@ class Trial:
         return steps
 
 
-@compiled
+@unoptimised
 def both_modes(
     module: StatefulModule[Any, Any, Any], state: Any, x: Any, is_first: Array
 ) -> tuple[StatefulModuleOutput[Any, Any], StatefulModuleOutput[Any, Any]]:
@@ -173,6 +174,18 @@ def _stack(*leaves: Array) -> Array:
     return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]))
 
 
+def invent(shapes: Any, random: np.random.Generator) -> Any:
+    """Normal numbers of the given shapes, and ones where numbers are not floats."""
+
+    def numbers(leaf: Any) -> Array:
+        normal = random.standard_normal(leaf.shape)
+        inexact = jnp.issubdtype(leaf.dtype, jnp.inexact)
+        values = normal.astype(leaf.dtype) if inexact else np.ones(leaf.shape)
+        return jnp.asarray(values, leaf.dtype)
+
+    return jtu.tree_map(numbers, shapes)
+
+
 def vary(example: Any, random: np.random.Generator, length: int) -> Any:
     """Random inputs like an example.
 
@@ -196,7 +209,7 @@ def vary(example: Any, random: np.random.Generator, length: int) -> Any:
         if is_key(leaf) or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return take_rows(leaf, rows)
         centre = np.asarray(leaf, np.float64)
-        spread = np.std(centre)
+        spread = np.std(centre) if centre.size else 1.0
         spread = spread if np.isfinite(spread) and spread > 0 else 1.0
         noise = random.standard_normal((length, *leaf.shape))
         return jnp.asarray((centre + spread * noise).astype(leaf.dtype))

@@ -7,14 +7,15 @@ import jax
 import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
-from .._keys import derive
+from .._keys import derive, expect_key
 from ..networks._routing import Container, Name
-from ..networks.types import StatefulModule
+from ..networks.types import expect_module, StatefulModule
 from ._inference_law import inference
 from ._localise import blame, record_inputs
 from ._reweighting_law import reweighting
+from ._slicing_law import slicing
 from ._statistics_law import statistics
-from ._step_laws import birth, freshness, replay, reset, slicing
+from ._step_laws import birth, freshness, replay, reset
 from ._time_laws import gradient, unroll
 from ._traces import expect_batch, without_leaks
 from ._trial import Trial
@@ -37,10 +38,10 @@ _BY_NUMBERS: dict[str, Callable[[Trial], None]] = {
 
 
 def check_module(
-    module: StatefulModule[Any, Any, Any],
+    module: Any,
     example_input: Any,
     *,
-    key: Key[Array, ""],
+    key: Any,
     length: int = 8,
     laws: Collection[str] | None = None,
 ) -> None:
@@ -60,7 +61,7 @@ def check_module(
     - `module`: the module. Its parameters should be what they are in training.
     - `example_input`: an input as the module may meet it, any tree of arrays
       `[B, ...]` with `B` of at least 4.
-    - `key`: decides the random inputs and the carry.
+    - `key`: one typed key; decides the random inputs and the carry.
     - `length`: how many steps are recorded; at least 2.
     - `laws`: the names of the laws to test, out of `LAWS`; all of them by default.
 
@@ -68,7 +69,8 @@ def check_module(
 
     `LawViolation` for the first law that is broken, naming the law, the innermost
     module that breaks it, the leaf, the environment and the usual cause; `ValueError`
-    for arguments that cannot be tested with.
+    for arguments that cannot be tested with; `CompositionError` and `TypeError` for
+    what is not a module, and what is not a typed key.
 
     **Example:**
 
@@ -78,6 +80,8 @@ def check_module(
         check_module(layer, jnp.zeros((5, 3)), key=jax.random.key(0))
     ```
     """
+    expect_module("check_module", module)
+    expect_key(key)
     wanted = _expect_laws(laws)
     _expect_example(example_input, length)
     if any(law in STATIC_LAWS for law in wanted):

@@ -7,19 +7,21 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from .._tree import is_key
 from ..networks._routing import Container, Name
 from ..networks.types import (
     AnyModule,
     ChainedModule,
+    expect_module,
     StatefulModuleOutput,
     StatelessModule,
     UnrolledModule,
 )
 from ..networks.unroll import unroll
+from ._declaration_laws import declaration_violations
 from ._dependence_laws import replay_violations, reset_violations
 from ._localise import blame, record_inputs
 from ._provenance_laws import key_violations
+from ._statistics_traces import statistics_violations
 from ._traces import (
     expect_batch,
     key_shapes,
@@ -44,6 +46,7 @@ STATIC_LAWS = (
     "unroll",
     "statistics",
     "freshness",
+    "inference",
 )
 """The laws of which `check_structure` tests the part that needs no numbers."""
 
@@ -53,9 +56,9 @@ _LENGTH = 3
 
 
 def check_structure(
-    module: AnyModule, example_input: Any, *, laws: Collection[str] | None = None
+    module: Any, example_input: Any, *, laws: Collection[str] | None = None
 ) -> None:
-    """Checks what can be checked of a module without running it, in milliseconds.
+    """Checks what can be checked of a module without running or compiling it.
 
     Traces every method once and compares shapes, types and carries, then follows the
     random keys through two steps, a reset and one more step, as rollout and as replay.
@@ -73,6 +76,7 @@ def check_structure(
     an example without a batch; whatever the module raises for an input that does not
     fit, such as `CompositionError`.
     """
+    expect_module("check_structure", module)
     expect_batch(example_input)
     x = with_batch(example_input, _BATCH)
     wanted = STATIC_LAWS if laws is None else laws
@@ -99,7 +103,7 @@ def check_structure(
 
 
 def _violations(module: AnyModule, x: Any) -> Iterator[LawViolation]:
-    yield from _keys_in(module)
+    yield from declaration_violations(module)
     born = trace(module.initialize_state, key_shapes(_BATCH))
     other = trace(module.initialize_state, key_shapes(_OTHER_BATCH))
     yield from _carry_shapes(born.result, other.result)
@@ -131,26 +135,13 @@ def _violations(module: AnyModule, x: Any) -> Iterator[LawViolation]:
     yield from reset_violations(born.result, reset)
     if replay is not None:
         arguments = (born.result, x, extras)
-        yield from replay_violations(module, arguments, rollout, replay)
+        yield from replay_violations(arguments, rollout, replay)
+    yield from statistics_violations(module, born.result, x, rollout, replay)
     if isinstance(module, StatelessModule | ChainedModule | UnrolledModule):
         unrolled = _trace_unroll(module, born.result, x)
         if leaked(module, rollout, unrolled):
             yield leak()
         yield from _unroll_shapes(rollout.result, unrolled.result)
-
-
-def _keys_in(module: AnyModule) -> Iterator[LawViolation]:
-    for path, leaf in jtu.tree_leaves_with_path(module):
-        if is_key(leaf):
-            yield LawViolation(
-                "provenance",
-                "the module holds a random key",
-                leaf=jtu.keystr(path),
-                cause="a module is the same in the rollout and in the replay, and for "
-                "every environment, so a key in it gives numbers that do not belong to "
-                "any of them. Keys live in the carry, one per environment: derive from "
-                "StochasticModule, or start a chain in initialize_state(keys)",
-            )
 
 
 def _carry_shapes(state: Any, other: Any) -> Iterator[LawViolation]:
