@@ -17,7 +17,7 @@ from nnx_ppo_fn.algorithms.rollout import critic_value
 from nnx_ppo_fn.envs import make
 
 
-LENGTH = 11
+LENGTH = 13
 
 
 @pytest.fixture(scope="module")

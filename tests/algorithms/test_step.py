@@ -148,6 +148,17 @@ def test_the_learning_rate_falls_linearly_in_environment_steps():
     np.testing.assert_allclose(rates, [1.0, 0.55, 0.1, 0.1], rtol=1e-6)
 
 
+def test_a_step_uses_the_learning_rate_of_its_environment_steps(stepped):
+    """Where the budget is used up, a rate that falls to nothing moves no parameter."""
+    ppo = dataclasses.replace(
+        CONFIG.ppo, total_steps=40, learning_rate_final_fraction=0.0
+    )
+    before, _ = stepped
+    after, metrics = step(ENV, before, dataclasses.replace(CONFIG, ppo=ppo))
+    assert tree_equal(after.parameters, before.parameters)
+    assert metrics["replay/log_ratio_last"] < 1e-5
+
+
 def test_every_epoch_deals_out_every_environment_once():
     indices = minibatch_indices(CONFIG.ppo, jr.key(0))
     assert indices.shape == (4, 4)
