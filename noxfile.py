@@ -1,4 +1,4 @@
-"""The project's chores: `nox -s lint types tests train`."""
+"""The project's chores: `nox -s lint types tests docs train extras`."""
 
 import nox
 
@@ -6,6 +6,18 @@ import nox
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
+
+EXTRAS = (
+    "none",
+    "cli",
+    "gymnax",
+    "brax",
+    "playground",
+    "nnx",
+    "tensorboard",
+    "wandb",
+    "all",
+)
 
 
 @nox.session
@@ -28,6 +40,20 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    session.install("-e", ".[docs]")
+    session.run("mkdocs", "build", "--strict", "--config-file", "docs/mkdocs.yml")
+
+
+@nox.session
 def train(session: nox.Session) -> None:
     session.install("-e", ".[cli,gymnax]")
     session.run("nnx-ppo-fn", "train", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("extra", EXTRAS, ids=EXTRAS)
+def extras(session: nox.Session, extra: str) -> None:
+    """Makes an environment with one extra and nothing else."""
+    session.install("." if extra == "none" else f".[{extra}]")
+    session.run("python", "tests/extra_environment.py", extra)

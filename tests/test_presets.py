@@ -13,20 +13,14 @@ from nnx_ppo_fn.presets import build, POLICIES, preset
 ENVIRONMENTS = ("cartpole", "hidden-cartpole", "pendulum", "probe:memory")
 
 
-@pytest.mark.parametrize("env_name", ENVIRONMENTS)
-def test_policies_of_an_environment_are_trained_alike(env_name):
-    first, *others = [preset(env_name, policy) for policy in POLICIES]
-    assert all(other == first for other in others)
-
-
 @pytest.mark.parametrize("env_name", [*ENVIRONMENTS, "gymnax:MemoryChain-bsuite"])
 def test_budgets_are_whole_iterations(env_name):
-    ppo = preset(env_name, "lstm").config.ppo
+    ppo = preset(env_name).config.ppo
     assert ppo.total_steps % ppo.steps_per_iteration == 0
 
 
 def test_cartpole_has_the_settings_that_are_known_to_work():
-    settings = preset("hidden-cartpole", "lstm")
+    settings = preset("hidden-cartpole")
     ppo = settings.config.ppo
     assert (ppo.n_envs, ppo.rollout_length) == (64, 64)
     assert (ppo.n_epochs, ppo.n_minibatches) == (4, 4)
@@ -82,7 +76,7 @@ def test_overrides(getkey):
     assert setup.config.eval.max_episode_length == 500
     assert setup.preset.config == setup.config
     unchanged = dataclasses.replace(ppo, total_steps=491_520, n_envs=64)
-    expected = preset("cartpole", "mlp").config.ppo
+    expected = preset("cartpole").config.ppo
     assert dataclasses.replace(unchanged, learning_rate=1e-3) == expected
 
 
@@ -113,6 +107,27 @@ def test_calls_are_short_and_evaluations_end_them(
     assert setup.whole_budget == total_steps
 
 
+def test_intervals_that_are_given_stay(getkey):
+    setup = build(
+        "cartpole",
+        "mlp",
+        key=getkey(),
+        every_steps=5,
+        max_episode_length=70,
+        iterations_per_call=3,
+    )
+    evaluation = setup.config.eval
+    assert (evaluation.every_steps, evaluation.max_episode_length) == (5, 70)
+    assert setup.config.iterations_per_call == 3
+
+
+def test_settings_replace_the_preset(getkey):
+    settings = preset("cartpole")
+    settings = dataclasses.replace(settings, reward_scale=0.5)
+    setup = build("cartpole", "mlp", key=getkey(), settings=settings)
+    assert setup.train_env.reward_scale == 0.5
+
+
 def test_a_budget_is_filled_up_to_whole_iterations(getkey):
     setup = build("cartpole", "mlp", key=getkey(), total_steps=4097)
     assert setup.whole_budget == 2 * 64 * 64
@@ -126,9 +141,9 @@ def test_evaluations_are_not_more_frequent_than_iterations(getkey):
 @pytest.mark.parametrize(
     ("env_name", "policy", "error", "hint"),
     [
-        ("cartpole", "lstn", ValueError, "Did you mean 'lstm'"),
+        ("cartpole", "lstn", ValueError, "did you mean 'lstm'"),
         ("cartpole", "", ValueError, "mlp, lstm, gru, variational"),
-        ("cartpol", "lstm", UnknownEnvironmentError, "Did you mean 'cartpole'"),
+        ("cartpol", "lstm", UnknownEnvironmentError, "did you mean 'cartpole'"),
     ],
 )
 def test_unknown_names(env_name, policy, error, hint, getkey):

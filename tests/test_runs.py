@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from nnx_ppo_fn.algorithms.config import VideoConfig
 from nnx_ppo_fn.presets import build
 from nnx_ppo_fn.runs import load_run, RunFolder
 from small_runs import files_in
@@ -60,6 +61,13 @@ def test_weights_of_another_network_are_refused(described):
     (folder / "config.json").write_text(json.dumps(description))
     with pytest.raises(ValueError, match="does not fit the network"):
         load_run(folder)
+
+
+def test_a_run_from_before_there_were_videos_is_read(described):
+    folder, description = described("probe:memory", "mlp")
+    del description["train"]["video"]
+    (folder / "config.json").write_text(json.dumps(description))
+    assert load_run(folder)[2].video == VideoConfig()
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from nnx_ppo_fn._tree import (
+    anywhere,
     canonical,
     is_key,
     merge_time,
@@ -114,3 +115,21 @@ def test_shape_text_names_the_leaves_of_a_tree():
     assert shape_text(np.ones((2, 3))) == "[2, 3]"
     assert shape_text({"a": np.ones(2), "b": 1.0}) == "['a'] [2], ['b'] float"
     assert shape_text({}) == "{}"
+
+
+def test_anywhere_is_any_and_over_all_runs_under_vmap():
+    flags = jnp.array([[False, False], [True, False], [False, False]])
+    assert not anywhere(flags[0]) and anywhere(flags[1])
+    np.testing.assert_array_equal(jax.vmap(anywhere)(flags), [True, True, True])
+    np.testing.assert_array_equal(jax.vmap(anywhere)(flags[::2]), [False, False])
+    one_of_many = jnp.zeros((2, 3, 4), bool).at[1, 2, 0].set(True)
+    twice = jax.vmap(jax.vmap(anywhere))(one_of_many)
+    np.testing.assert_array_equal(twice, np.ones((2, 3)))
+
+
+def test_a_cond_on_anywhere_stays_a_cond_under_vmap():
+    def step(flags):
+        return jax.lax.cond(anywhere(flags), jnp.sin, jnp.cos, 1.0)
+
+    text = str(jax.make_jaxpr(jax.vmap(step))(jnp.zeros((2, 3), bool)))
+    assert "cond[" in text and "select_n" not in text

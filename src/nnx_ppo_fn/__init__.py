@@ -16,12 +16,21 @@ from ._keys import (
     normals as normals,
 )
 from .algorithms.advantages import gae as gae, successor_values as successor_values
+from .algorithms.callbacks import (
+    Callback as Callback,
+    JSONLines as JSONLines,
+    TensorBoard as TensorBoard,
+    WandB as WandB,
+    wandb_video_fn as wandb_video_fn,
+)
 from .algorithms.checks import InvalidEnvironmentError as InvalidEnvironmentError
 from .algorithms.config import (
     EvalConfig as EvalConfig,
     LoggingLevel as LoggingLevel,
     PPOConfig as PPOConfig,
     TrainConfig as TrainConfig,
+    VideoConfig as VideoConfig,
+    VideoData as VideoData,
 )
 from .algorithms.evaluation import evaluate as evaluate
 from .algorithms.loop import (
@@ -36,9 +45,17 @@ from .algorithms.rollout import (
     initial_rollout_state as initial_rollout_state,
     unroll_env as unroll_env,
 )
+from .algorithms.seeds import (
+    SeedsInterrupted as SeedsInterrupted,
+    train_seeds as train_seeds,
+)
 from .algorithms.step import (
     new_training_state as new_training_state,
     ppo_step as ppo_step,
+)
+from .algorithms.trajectory import (
+    record_episode as record_episode,
+    Trajectory as Trajectory,
 )
 from .algorithms.types import (
     Rollout as Rollout,
@@ -87,10 +104,13 @@ from .networks.types import (
     UnrolledModule as UnrolledModule,
 )
 from .networks.unroll import unroll as unroll
+from .networks.utils import Filter as Filter, Flattener as Flattener
 from .networks.variational import VariationalBottleneck as VariationalBottleneck
 from .runs import load_run as load_run
 from .testing import check_module as check_module, LawViolation as LawViolation
+from .video import write_video as write_video
 from .wrappers import (
+    ActionScalingWrapper as ActionScalingWrapper,
     EpisodeWrapper as EpisodeWrapper,
     RewardScalingWrapper as RewardScalingWrapper,
 )

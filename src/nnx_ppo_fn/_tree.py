@@ -39,6 +39,25 @@ def select(mask: Bool[Array, " B"], on_true: Tree, on_false: Tree) -> Tree:
     return tree_map(pick, on_true, on_false)
 
 
+@jax.custom_batching.custom_vmap
+def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
+    """Whether any flag is set, here or in a run that `jax.vmap` makes beside this one.
+
+    For the predicate of a `lax.cond` that saves work where no flag is set. `jax.vmap`
+    would turn the `cond` into a select, which pays for both branches at every step,
+    unless all runs agree on the predicate. A branch may therefore be taken on behalf
+    of another run, and must then leave this one's numbers as they are.
+    """
+    return jnp.any(flags)
+
+
+@anywhere.def_vmap
+def _(
+    axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]
+) -> tuple[Bool[Array, ""], bool]:
+    return anywhere(flags), False
+
+
 def merge_time(tree: Tree) -> Tree:
     """Leaves `[T, B, ...]` become `[T * B, ...]`."""
     return tree_map(

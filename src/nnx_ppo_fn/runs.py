@@ -7,7 +7,6 @@
 - `learning_curve.png`: drawn by the command line.
 """
 
-import dataclasses
 import functools as ft
 import importlib.metadata
 import json
@@ -15,13 +14,20 @@ import math
 import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast, final, TextIO, TypeAlias
+from typing import Any, final, TypeAlias
 
 import equinox as eqx
-import jax
 import jax.random as jr
 
-from .algorithms.config import EvalConfig, LoggingLevel, PPOConfig, TrainConfig
+from .algorithms.callbacks import JSONLines
+from .algorithms.config import (
+    as_json,
+    EvalConfig,
+    LoggingLevel,
+    PPOConfig,
+    TrainConfig,
+    VideoConfig,
+)
 from .envs.registry import make
 from .envs.types import DescribedEnv
 from .networks.types import StatefulModule
@@ -46,7 +52,7 @@ class RunFolder:
     """
 
     path: Path
-    _metrics: TextIO
+    _metrics: JSONLines
 
     def __init__(self, path: Path, env_name: str, policy: str, setup: Setup):
         """Makes the folder and describes the run in it.
@@ -68,8 +74,8 @@ class RunFolder:
             "environment": env_name,
             "policy": policy,
             "reward_scale": setup.preset.reward_scale,
-            "network": {name: _to_json(option) for name, option in network.items()},
-            "train": _to_json(setup.config),
+            "network": {name: as_json(option) for name, option in network.items()},
+            "train": as_json(setup.config),
             # What the settings leave to the library, as it was decided here.
             "decided": {"replay_tolerance": setup.replay_tolerance},
             "versions": {
@@ -81,7 +87,7 @@ class RunFolder:
             json.dump(description, file, indent=2, allow_nan=False)
             file.write("\n")
         self.path = path
-        self._metrics = (path / METRICS).open("x", encoding="utf-8")
+        self._metrics = JSONLines(path / METRICS)
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Appends one line of metrics.
@@ -91,16 +97,18 @@ class RunFolder:
         - `metrics`: numbers by name.
         - `step`: environment steps so far.
         """
-        finite = {name: _finite_or_none(value) for name, value in metrics.items()}
-        line = json.dumps({"step": int(step), **finite}, allow_nan=False)
-        self._metrics.write(line + "\n")
-        self._metrics.flush()
+        self._metrics.on_iteration(metrics, step)
 
     def save_network(self, network: StatefulModule[Any, Any, Any]) -> None:
         """Writes the weights; a reader never sees half of them."""
         unfinished = self.path / (NETWORK + ".part")
         eqx.tree_serialise_leaves(unfinished, network)
         unfinished.replace(self.path / NETWORK)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether weights were written."""
+        return (self.path / NETWORK).exists()
 
     def close(self) -> None:
         """Closes the metrics."""
@@ -208,21 +216,8 @@ def read_metrics(folder: Path) -> list[Metrics]:
     ]
 
 
-def _to_json(node: Any) -> Any:
-    """Settings as JSON: modules become objects, and flags lists of names."""
-    if isinstance(node, eqx.Module):
-        fields = dataclasses.fields(cast(Any, node))
-        return {field.name: _to_json(getattr(node, field.name)) for field in fields}
-    if isinstance(node, LoggingLevel):
-        return [flag.name for flag in node]
-    if isinstance(node, tuple):
-        return [_to_json(item) for item in cast(tuple[Any, ...], node)]
-    if isinstance(node, jax.Array):
-        return node.tolist()
-    return node
-
-
 def _train_config(settings: Mapping[str, Any]) -> TrainConfig:
+    """The settings of a run; what an older version did not know has its default."""
     ppo: dict[str, Any] = dict(settings["ppo"])
     names: list[str] = ppo["logging_level"]
     flags = (LoggingLevel[name] for name in names)
@@ -232,12 +227,8 @@ def _train_config(settings: Mapping[str, Any]) -> TrainConfig:
     whole: dict[str, Any] = dict(settings)
     whole["ppo"] = PPOConfig(**ppo)
     whole["eval"] = EvalConfig(**settings["eval"])
+    whole["video"] = VideoConfig(**settings.get("video", {}))
     return TrainConfig(**whole)
-
-
-def _finite_or_none(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def _version(name: str) -> str:

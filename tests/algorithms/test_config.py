@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import pytest
 
 from nnx_ppo_fn import EvalConfig, PPOConfig, TrainConfig
 from nnx_ppo_fn.algorithms import config
+from nnx_ppo_fn.algorithms.config import VideoConfig
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,19 @@ def test_a_changed_coefficient_does_not_compile_anew():
     slower = dataclasses.replace(settings.ppo, learning_rate=3e-5, clip_range=0.3)
     assert double(dataclasses.replace(settings, ppo=slower)) == pytest.approx(6e-5)
     assert traces == 1
+
+
+@pytest.mark.parametrize("name", ["every_steps", "episode_length", "height", "width"])
+def test_a_video_of_nothing_is_refused(name):
+    with pytest.raises(ValueError, match=f"video.{name} must be at least 1, got 0"):
+        VideoConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("settings", [PPOConfig, EvalConfig, VideoConfig, TrainConfig])
+def test_every_setting_is_explained(settings):
+    """The command line takes its help from the same lines."""
+    explained = re.findall(
+        r"^ +- ((?:`\w+`(?:, )?)+): \w", settings.__doc__, re.MULTILINE
+    )
+    names = [name for group in explained for name in re.findall(r"`(\w+)`", group)]
+    assert names == [field.name for field in dataclasses.fields(settings)]

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from nnx_ppo_fn.cli import main, training
+import nnx_ppo_fn
+from nnx_ppo_fn.cli import command, main, preparation, training
 from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.runs import read_metrics
 from nnx_ppo_fn.testing import LawViolation
@@ -14,21 +15,34 @@ from small_runs import files_in, SMALL
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "COMMAND"),
-        (["tran"], "invalid choice: 'tran'"),
-        (["train", "hidden-cartpol"], "Did you mean 'hidden-cartpole'"),
-        (["train", "--policy", "lstn"], "Did you mean 'lstm'"),
-        (["train", "--policy", "lstn", "--seed", "1"], "Did you mean 'lstm'"),
+        (["tran"], "did you mean 'train'"),
+        (["--vers"], "did you mean '--version'"),
+        (["train", "hidden-cartpol"], "id you mean 'hidden-cartpole'"),
+        (["train", "--policy", "lstn"], "id you mean 'lstm'"),
+        (["train", "--policy", "lstn", "--seed", "1"], "id you mean 'lstm'"),
         (["train", "--total-steps", "0"], "must be at least 1, got 0"),
         (["train", "--total-steps", "-5"], "must be at least 1, got -5"),
         (["train", "--total-steps", "many"], "must be a whole number"),
-        (["train", "--total", "5"], "unrecognized arguments: --total"),
-        (["train", "--seed", "-1"], "must be between 0 and"),
+        (["train", "--total-steps", "1.5"], "must be a whole number"),
+        (["train", "--total-steps", "inf"], "must be a whole number"),
+        (["train", "--total", "5"], "unrecognized arguments: --total 5 (did you mean"),
+        (["train", "pendulum", "cartpole"], "unrecognized arguments: cartpole"),
+        (["train", "--seed"], "--seed needs a value"),
+        (["train", "--seed", "-1"], "--seed must be between 0 and"),
         (["train", "--seed", str(2**31)], "must be between 0 and"),
         (["train", "--n-envs", "6"], "try n_envs=4 or 8"),
         (["train", "--learning-rate", "nan"], "must be a positive number"),
         (["train", "--learning-rate", "0"], "must be a positive number"),
+        (["train", "--clip-range", "wide"], "--clip-range must be a number such as"),
+        (["train", "--gae-lambda", "2"], "gae_lambda must be in [0.0, 1.0], got 2.0"),
+        (["train", "--truncation", "msk"], "did you mean 'mask'"),
+        (["train", "--logging-level", "LOSES"], "did you mean 'LOSSES'"),
+        (["train", "--logging-percentiles", "0", "101"], "between 0 and 100, got 101"),
+        (["train", "--activation", "tahn"], "tanh"),
+        (["train", "--eval.n-env", "4"], "did you mean '--eval.n-envs'"),
         (["train", "--out", ""], "must be the name of a folder, got nothing"),
+        (["train", "--seeds", "2", "--wandb", "mine"], "--wandb is for one seed"),
+        (["train", "--seeds", "2", "--seed", str(2**31 - 1)], "the last seed must be"),
     ],
 )
 def test_impossible_arguments(arguments, complaint, one_line, tmp_path, monkeypatch):
@@ -36,6 +50,29 @@ def test_impossible_arguments(arguments, complaint, one_line, tmp_path, monkeypa
     assert main(arguments) == 2
     assert complaint in one_line()
     assert files_in(tmp_path) == []
+
+
+def test_nothing_at_all_is_a_call_for_help(capsys):
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for word in ("train", "eval", "plot", "envs", "check", "--version"):
+        assert word in text
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"nnx-ppo-fn {nnx_ppo_fn.__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["", "train", "eval", "plot", "envs", "check"])
+def test_help_fits_into_a_terminal(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"] if name else ["--help"])
+    _, _, text = capsys.readouterr().out.partition("\n\n")
+    assert text and max(map(len, text.splitlines())) <= 80
 
 
 def test_help_names_all_policies(capsys):
@@ -52,7 +89,7 @@ def nothing_is_built(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the folder is looked at first")
 
-    monkeypatch.setattr(training, "build", refuse)
+    monkeypatch.setattr(preparation, "build", refuse)
 
 
 @pytest.mark.usefixtures("nothing_is_built")
@@ -86,10 +123,10 @@ def test_a_folder_that_cannot_be_made(tmp_path, one_line):
 
 
 def test_a_missing_extra_of_the_command_line_is_named(one_line, monkeypatch):
-    monkeypatch.setattr(training, "find_spec", {"matplotlib": "found"}.get)
+    monkeypatch.setattr(command, "find_spec", {"matplotlib": "found"}.get)
     assert main(SMALL) == 2
     line = one_line()
-    assert "needs rich;" in line and 'pip install "nnx_ppo_fn[cli]"' in line
+    assert "needs tyro and rich;" in line and 'pip install "nnx_ppo_fn[cli]"' in line
 
 
 def test_a_missing_extra_of_an_environment_is_named(one_line, monkeypatch):

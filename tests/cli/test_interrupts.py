@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nnx_ppo_fn
-from nnx_ppo_fn.cli import main, training
+from nnx_ppo_fn.cli import main, preparation
 from nnx_ppo_fn.cli.display import AbstractDisplay
 from nnx_ppo_fn.cli.interrupts import Interrupts, Stage
 from nnx_ppo_fn.runs import load_run, read_metrics
@@ -136,7 +136,7 @@ def test_before_there_is_a_folder(tmp_path, one_line, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "build", interrupt)
+    monkeypatch.setattr(preparation, "build", interrupt)
     assert main([*SMALL, "--out", str(tmp_path / "run")]) == 130
     assert "nothing was kept" in one_line("interrupted")
     assert files_in(tmp_path) == []

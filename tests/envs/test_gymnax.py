@@ -43,6 +43,20 @@ def test_cartpole_is_truncated_if_it_stays_up():
     assert float(states.reward.sum()) == 500
 
 
+def test_a_truncated_episode_shows_its_own_observation():
+    """The one that gymnax's dynamics give, stepped by hand."""
+    env = envs.make("gymnax:Pendulum-v1", max_episode_length=2)
+    assert env == envs.make("gymnax:Pendulum-v1", max_steps_in_episode=2)
+    first, states = play(env, jr.key(0), lambda obs: jnp.ones(1), 2)
+    np.testing.assert_array_equal(states.info["truncated"], [False, True])
+    angle, speed = float(jnp.arctan2(first.obs[1], first.obs[0])), float(first.obs[2])
+    for obs in states.obs:
+        speed += 0.05 * (15 * np.sin(angle) + 3 * 2)
+        angle += 0.05 * speed
+        expected = [np.cos(angle), np.sin(angle), speed]
+        np.testing.assert_allclose(obs, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_cartpole_terminates_if_it_falls():
     """And on the last step allowed, falling wins."""
     push = lambda obs: jnp.asarray(1)
@@ -52,7 +66,7 @@ def test_cartpole_terminates_if_it_falls():
     # What the last step shows is not a new start.
     assert abs(float(states.obs[fall - 1, 2])) > 12 * np.pi / 180
 
-    limited = envs.make("gymnax:CartPole-v1", max_steps_in_episode=fall)
+    limited = envs.make("gymnax:CartPole-v1", max_episode_length=fall)
     _, states = play(limited, jr.key(0), push, fall)
     assert limited.max_episode_length == fall
     assert bool(states.info["terminated"][-1]) and not np.any(states.info["truncated"])
@@ -126,6 +140,26 @@ def test_integer_observations_become_floats(name, shape, size):
     state = env.reset(jr.key(0))
     assert (state.obs.dtype, state.obs.shape) == (jnp.float32, shape)
     assert env.observation_size == size
+
+
+@pytest.mark.parametrize(
+    "name, seconds", [("CartPole-v1", 0.02), ("Breakout-MinAtar", 0.1)]
+)
+def test_frames(name, seconds):
+    pytest.importorskip("PIL")
+    env = envs.make(f"gymnax:{name}")
+    frames = env.render([env.reset(jr.key(0))], height=60, width=80)
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((60, 80, 3), np.uint8)]
+    assert len(np.unique(frames[0].reshape(-1, 3), axis=0)) > 2
+    assert env.seconds_per_step == seconds
+    assert isinstance(env, envs.RenderableEnv)
+
+
+def test_no_picture_no_render():
+    env = envs.make("gymnax:Acrobot-v1")
+    assert getattr(env, "render", None) is None
+    with pytest.raises(AttributeError, match="no picture of gymnax:Acrobot-v1"):
+        env.render([])
 
 
 def test_equal_by_value():

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from nnx_ppo_fn import envs
-from nnx_ppo_fn.envs.types import episode_flags, State
+from nnx_ppo_fn.envs.types import (
+    episode_flags,
+    final_observation,
+    hides_final_observation,
+    State,
+)
 
 
 @dataclasses.dataclass
@@ -82,3 +87,28 @@ def test_created_states_are_strong_and_consistent():
     assert state.reward["forward"].dtype == jnp.float32
     for leaf in (*state.data.values(), *state.reward.values(), state.obs, state.done):
         assert not leaf.weak_type
+
+
+@pytest.mark.parametrize(
+    "names, hides",
+    [
+        ([], False),
+        (["terminated", "truncated"], False),
+        # Brax's AutoResetWrapper, and MuJoCo Playground's.
+        (["steps", "first_obs", "first_pipeline_state"], True),
+        (["AutoResetWrapper_first_obs", "AutoResetWrapper_first_data"], True),
+        # One that restarts itself and says what was there before.
+        (["first_obs", "final_observation"], False),
+        (["final_observation"], False),
+    ],
+)
+def test_hidden_final_observations_are_told_from_the_names(names, hides):
+    state = BareState(False, {name: jnp.zeros(()) for name in names})
+    assert hides_final_observation(state) is hides
+
+
+def test_the_final_observation_is_the_one_before_a_restart():
+    last, start = {"eye": jnp.ones(2)}, {"eye": jnp.zeros(2)}
+    assert final_observation(BareState(True, {}, obs=last)) is last
+    info = {"final_observation": last}
+    assert final_observation(BareState(True, info, obs=start)) is last

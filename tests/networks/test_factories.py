@@ -1,3 +1,6 @@
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -5,6 +8,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from nnx_ppo_fn.algorithms.checks import check_acting
+from nnx_ppo_fn.envs import CartPole, Pendulum, State
 from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.networks.adapter import PPOAdapter
 from nnx_ppo_fn.networks.containers import Sequential
@@ -193,3 +198,83 @@ def test_an_observation_that_is_not_flat_is_named():
 
 def test_activations_may_be_functions():
     assert isinstance(make_mlp([3, 2], key=KEY, activation=jnp.sin), Sequential)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake:
+    """An environment that only says what its observations and actions are like."""
+
+    obs: Any
+    action_size: int = 2
+    discrete: bool = False
+
+    def reset(self, key):
+        return State.create((), self.obs, 0.0, terminated=False, truncated=False)
+
+    def step(self, state, action):
+        return state
+
+
+MAKERS = {
+    "mlp": make_mlp_actor_critic,
+    "recurrent": make_recurrent_actor_critic,
+    "variational": make_variational_actor_critic,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_an_environment_says_the_sizes_and_the_sampler(make):
+    discrete = make(key=KEY, env=CartPole())
+    alike = make(4, 2, discrete=True, key=KEY, **sizes_of(make))
+    continuous = make(key=KEY, env=Pendulum())
+    assert eqx.tree_equal(discrete, alike)
+    assert isinstance(discrete[-1].action[-1], CategoricalSampler)
+    assert isinstance(continuous[-1].action[-1], NormalTanhSampler)
+
+
+def sizes_of(make):
+    if make is not make_mlp_actor_critic:
+        return {}
+    return {"actor_hidden_sizes": [64, 64], "critic_hidden_sizes": [64, 64]}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize(
+    "obs",
+    [
+        jnp.zeros((3, 3, 2)),
+        {"image": jnp.zeros((3, 3)), "speed": jnp.zeros(2, jnp.int32)},
+        jnp.zeros(4, jnp.uint8),
+    ],
+    ids=["image", "tree", "bytes"],
+)
+def test_any_observation_reaches_the_first_layer(make, obs, getkey):
+    env = Fake(obs)
+    for normalize_obs in (True, False):
+        network = make(key=KEY, env=env, normalize_obs=normalize_obs)
+        check_acting(env, network)
+
+
+def test_what_only_a_simulator_knows_is_left_out(getkey):
+    obs = {"state": jnp.zeros(3), "privileged_state": jnp.zeros(7)}
+    network = make_recurrent_actor_critic(key=KEY, env=Fake(obs))
+    carry = network.initialize_state(jr.split(getkey(), 2))
+    seen = {"state": jnp.ones((2, 3)), "privileged_state": jnp.ones((2, 7))}
+    hidden = {**seen, "privileged_state": jnp.full((2, 7), jnp.nan)}
+    one, other = network(carry, seen).output, network(carry, hidden).output
+    np.testing.assert_array_equal(one.value_estimates, other.value_estimates)
+    assert jnp.all(jnp.isfinite(one.value_estimates))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "expected obs_size and action_size, or env"),
+        ({"obs_size": 3}, "expected obs_size and action_size, or env"),
+        ({"env": Fake(()), "obs_size": 3}, "got both"),
+        ({"env": object()}, "object does not say its action_size"),
+    ],
+)
+def test_sizes_come_from_one_place(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_recurrent_actor_critic(key=KEY, **arguments)

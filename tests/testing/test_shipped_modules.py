@@ -8,6 +8,8 @@ import pytest
 from nnx_ppo_fn import (
     CategoricalSampler,
     Dense,
+    Filter,
+    Flattener,
     GRU,
     LSTM,
     Normalizer,
@@ -59,6 +61,12 @@ MODULES = {
     "Normalizer": lambda key: (Normalizer(3), features(3)),
     "Normalizer with a past": lambda key: (trained_normalizer(), features(3)),
     "Normalizer of a tree": lambda key: (tree_normalizer(), observations()),
+    "Flattener": lambda key: (Flattener(), observations()),
+    "Flattener of two levels": lambda key: (
+        Flattener(preserve_levels=1),
+        {"seen": observations(), "goal": features(2)},
+    ),
+    "Filter": lambda key: (Filter({"now": ("speed",)}), observations()),
     "LSTM": lambda key: (LSTM(3, 2, key=key), features(3)),
     "LSTM with trainable initial state": lambda key: (
         LSTM(3, 2, key=key, trainable_initial_state=True),

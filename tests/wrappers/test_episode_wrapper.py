@@ -190,5 +190,5 @@ def test_refuses_what_cannot_work():
     with pytest.raises(ValueError, match="EpisodeWrapper needs max_len of at least 1"):
         EpisodeWrapper(envs.CartPole(), 0)
     twice = EpisodeWrapper(EpisodeWrapper(envs.CartPole(), 5), 5)
-    with pytest.raises(ValueError, match="Use a single EpisodeWrapper"):
+    with pytest.raises(ValueError, match="use a single EpisodeWrapper"):
         twice.reset(jr.key(0))

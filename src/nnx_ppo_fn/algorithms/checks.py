@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._custom_types import PyTree
-from .._tree import shape_text, strong
+from .._tree import shape_text
 from ..envs import DescribedEnv, EnvState, RLEnv
 from ..networks._errors import CompositionError
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput
 from ..testing import check_structure
+from .environments import reset_one, step_one
 from .types import RolloutState
 
 
@@ -106,7 +107,7 @@ def _abstract_reset(env: Any) -> Any:
         )
     name = type(env).__name__
     try:
-        state = jax.eval_shape(lambda key: strong(env.reset(key)), jax.random.key(0))
+        state = jax.eval_shape(lambda key: reset_one(env, key), jax.random.key(0))
     except Exception as error:
         raise InvalidEnvironmentError(
             f"{name}.reset(key) fails: {_first_line(error)}"
@@ -163,7 +164,7 @@ def _check_output(decided: Any) -> None:
 def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
     """Steps abstractly, and compares what comes out with what `reset` gave."""
     try:
-        stepped = jax.eval_shape(lambda s, a: strong(env.step(s, a)), state, actions)
+        stepped = jax.eval_shape(lambda s, a: step_one(env, s, a), state, actions)
     except Exception as error:
         raise InvalidEnvironmentError(
             f"{type(env).__name__}.step fails for the network's action "

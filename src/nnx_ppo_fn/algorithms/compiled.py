@@ -30,6 +30,7 @@ def compiled(
     *,
     static: tuple[int, ...],
     donate: tuple[int, ...] = (),
+    quickly: bool = False,
 ) -> Callable[..., Any]:
     """`jax.jit` with one cache per function, and static arguments of any kind.
 
@@ -40,8 +41,10 @@ def compiled(
 
     - `function`: a function of a module, not a closure.
     - `static`, `donate`: positions of arguments, as for `jax.jit`.
+    - `quickly`: whether the compiler leaves out its optimisations. JAX refuses this
+      for a function that is part of another compiled one.
     """
-    jitted = _jitted(function, static, donate)
+    jitted = _jitted(function, static, donate, quickly)
 
     def call(*arguments: Any) -> Any:
         return jitted(
@@ -56,14 +59,22 @@ def compiled(
 
 @ft.cache
 def _jitted(
-    function: Callable[..., Any], static: tuple[int, ...], donate: tuple[int, ...]
+    function: Callable[..., Any],
+    static: tuple[int, ...],
+    donate: tuple[int, ...],
+    quickly: bool,
 ) -> Callable[..., Any]:
     def unwrapped(*arguments: Any) -> Any:
         return function(
             *(a.value if isinstance(a, ByIdentity) else a for a in arguments)
         )
 
-    return jax.jit(unwrapped, static_argnums=static, donate_argnums=donate)
+    return jax.jit(
+        unwrapped,
+        static_argnums=static,
+        donate_argnums=donate,
+        compiler_options={"xla_backend_optimization_level": 0} if quickly else None,
+    )
 
 
 def _hashable(value: Any) -> Any:

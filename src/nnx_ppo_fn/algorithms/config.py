@@ -5,15 +5,21 @@ a Python number as a weak scalar, so a changed coefficient does not compile anew
 a sweep puts an array in its place and maps over it.
 """
 
+import dataclasses
 import math
-from typing import Any, final, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, cast, final, Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from .types import LoggingLevel as LoggingLevel, TrainResult as TrainResult
+from .types import (
+    LoggingLevel as LoggingLevel,
+    TrainResult as TrainResult,
+    VideoData as VideoData,
+)
 
 
 Scalar: TypeAlias = int | float | Array
@@ -38,7 +44,8 @@ class PPOConfig(eqx.Module):
     - `advantage_std_floor`: the least standard deviation to divide by. Without a floor
       a perfect policy's advantages, all noise of the critic, are blown up to size 1.
     - `combine_advantages`: whether the advantages of several rewards are summed.
-    - `n_epochs`, `n_minibatches`: passes over a rollout, and parts of each pass.
+    - `n_epochs`: passes over a rollout.
+    - `n_minibatches`: parts of each pass, each of whole environments.
     - `critic_loss_weight`: weight of half the squared error of the values.
     - `gradient_clipping`: largest norm of a gradient, or `None`.
     - `weight_decay`: decoupled decay of the trainable weights, or `None`.
@@ -51,8 +58,9 @@ class PPOConfig(eqx.Module):
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
       with unchanged weights may show; training stops above it. `None` chooses by the
       precision of the network's parameters and of matrix products; see `tolerance.py`.
-    - `logging_level`, `logging_percentiles`: which metrics are computed, and whether
-      distributions are summed up by percentiles rather than mean and deviation.
+    - `logging_level`: which metrics are computed.
+    - `logging_percentiles`: percentiles that sum up distributions, such as
+      `(0, 50, 100)`, or `None` for mean and deviation.
     """
 
     n_envs: int = eqx.field(static=True, default=256)
@@ -153,10 +161,35 @@ class EvalConfig(eqx.Module):
 
 
 @final
+class VideoConfig(eqx.Module):
+    """When and how large to record an episode for `video_fn`.
+
+    - `enabled`: whether to record at all.
+    - `every_steps`: environment steps between recordings.
+    - `episode_length`: steps after which the recorded episode is left.
+    - `height`: of a picture, in pixels.
+    - `width`: of a picture, in pixels.
+    """
+
+    enabled: bool = eqx.field(static=True, default=False)
+    every_steps: int = eqx.field(static=True, default=200_000)
+    episode_length: int = eqx.field(static=True, default=1000)
+    height: int = eqx.field(static=True, default=480)
+    width: int = eqx.field(static=True, default=640)
+
+    def __check_init__(self):
+        """Refuses settings that show nothing."""
+        for name in ("every_steps", "episode_length", "height", "width"):
+            _expect_count(f"video.{name}", getattr(self, name), least=1)
+
+
+@final
 class TrainConfig(eqx.Module):
     """A whole training run.
 
-    - `ppo`, `eval`: how to learn, and how to evaluate.
+    - `ppo`: how to learn.
+    - `eval`: when and how long to evaluate.
+    - `video`: when to record an episode.
     - `seed`: of everything random, unless `train_ppo` is given a key.
     - `checkpoint_every_steps`: environment steps between calls of `checkpoint_fn`.
     - `iterations_per_call`: the most iterations that run in one compiled call before
@@ -165,6 +198,7 @@ class TrainConfig(eqx.Module):
 
     ppo: PPOConfig = eqx.field(default_factory=PPOConfig)
     eval: EvalConfig = eqx.field(default_factory=EvalConfig)
+    video: VideoConfig = eqx.field(default_factory=VideoConfig)
     seed: Scalar = 17
     checkpoint_every_steps: int = eqx.field(static=True, default=500_000)
     iterations_per_call: int = eqx.field(static=True, default=16)
@@ -181,6 +215,20 @@ def expect_config(config: Any) -> None:
         raise TypeError("expected a TrainConfig; write TrainConfig(ppo=PPOConfig(...))")
     if not isinstance(config, TrainConfig):
         raise TypeError(f"expected a TrainConfig, got {type(config).__name__}")
+
+
+def as_json(settings: Any) -> Any:
+    """Settings as JSON has them: objects by name, and flags as lists of names."""
+    if isinstance(settings, eqx.Module):
+        fields = dataclasses.fields(cast(Any, settings))
+        return {one.name: as_json(getattr(settings, one.name)) for one in fields}
+    if isinstance(settings, LoggingLevel):
+        return [flag.name for flag in settings]
+    if isinstance(settings, (tuple, list)):
+        return [as_json(item) for item in cast(Sequence[Any], settings)]
+    if isinstance(settings, (jax.Array, np.ndarray, np.generic)):
+        return settings.tolist()
+    return settings
 
 
 def _expect_count(name: str, value: Any, *, least: int) -> None:

@@ -10,11 +10,11 @@ from jaxtyping import Array, Key
 
 from .._custom_types import PyTree
 from .._keys import derive, expect_key, one_per_environment
-from .._tree import strong
 from ..envs import episode_flags, RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting
 from .compiled import compiled
+from .environments import reset_all, step_all
 from .metrics import summarize
 from .rollout import total_reward
 from .types import StaticHalf
@@ -58,32 +58,6 @@ def evaluate(
     for name, count in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
-    check_acting(env, network)
-    return play(
-        env,
-        network,
-        key=key,
-        n_envs=n_envs,
-        max_episode_length=max_episode_length,
-        deterministic=deterministic,
-        percentiles=percentiles,
-    )
-
-
-def play(
-    env: RLEnv,
-    network: AnyModule,
-    *,
-    key: Key[Array, ""],
-    n_envs: int,
-    max_episode_length: int,
-    deterministic: bool = True,
-    percentiles: tuple[int, ...] | None = None,
-) -> dict[str, Array]:
-    """`evaluate` for arguments that are known to fit.
-
-    Arguments and returns are those of `evaluate`.
-    """
     if deterministic:
         network = eqx.nn.inference_mode(network)
     run = compiled(_evaluate, static=(0, 2, 4, 5, 6))
@@ -108,8 +82,9 @@ def _evaluate(
     percentiles: tuple[int, ...] | None,
 ) -> dict[str, Array]:
     network: AnyModule = eqx.combine(arrays, static.tree)
+    check_acting(env, network)
     keys = one_per_environment(key, n_envs)
-    env_state = strong(jax.vmap(env.reset)(derive(keys, "environment")))
+    env_state = reset_all(env, derive(keys, "environment"))
     zeros = jnp.zeros(n_envs, jnp.float32)
     start: dict[str, Any] = {
         "step": jnp.int32(0),
@@ -127,7 +102,7 @@ def _evaluate(
     def step(now: dict[str, Any]) -> dict[str, Any]:
         alive = now["alive"]
         decided = network(now["carry"], now["env_state"].obs)
-        stepped = strong(jax.vmap(env.step)(now["env_state"], decided.output.actions))
+        stepped = step_all(env, now["env_state"], decided.output.actions)
         done, truncated = episode_flags(stepped)
         return {
             "step": now["step"] + 1,

@@ -1,8 +1,7 @@
 """The host's side of training: compiled chunks, evaluations, callbacks, errors."""
 
 import time
-from collections.abc import Callable
-from typing import Any, final, TypeAlias
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -14,41 +13,20 @@ from .._keys import derive
 from ..envs import RLEnv
 from .compiled import compiled
 from .config import LoggingLevel, TrainConfig
-from .evaluation import play
+from .evaluation import evaluate
 from .faults import explain
 from .interrupts import DeferredInterrupt
+from .listeners import as_stop, ListenerFailed, Listeners
+from .schedule import is_due, iterations_to_next
 from .step import ppo_step
+from .stopping import (
+    TrainingFault as TrainingFault,
+    TrainingInterrupted as TrainingInterrupted,
+    TrainingStopped as TrainingStopped,
+)
 from .tolerance import replay_tolerance
-from .types import Metrics, Status, TrainingState, TrainResult
-
-
-LogFunction: TypeAlias = Callable[[Metrics, int], None]
-CheckpointFunction: TypeAlias = Callable[[TrainingState, int], None]
-
-
-class TrainingStopped(RuntimeError):
-    """Training ended before its budget was used. `result` holds what there is.
-
-    Raised as it is where `log_fn` or `checkpoint_fn` fails; the failure is its cause.
-    """
-
-    def __init__(self, message: str, result: TrainResult):
-        super().__init__(message)
-        self.result = result
-
-
-@final
-class TrainingFault(TrainingStopped):
-    """Training stopped by itself. `result` holds the last good state."""
-
-
-@final
-class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C during training. `result` holds what there is."""
-
-    def __init__(self, result: TrainResult):
-        super().__init__("training was interrupted; .result holds what there is")
-        self.result = result
+from .trajectory import record_episode
+from .types import Metrics, Status, TrainingState, TrainResult, VideoData
 
 
 def run_iterations(
@@ -94,7 +72,7 @@ def run_iterations(
 
 @final
 class Trainer:
-    """Runs a training state to its step budget and tells the callbacks about it."""
+    """Runs a training state to its step budget and tells the listeners about it."""
 
     def __init__(
         self,
@@ -104,17 +82,25 @@ class Trainer:
         config: TrainConfig,
         *,
         evaluation_key: Key[Array, ""],
-        log_fn: LogFunction | None,
-        checkpoint_fn: CheckpointFunction | None,
+        video_key: Key[Array, ""],
+        listeners: Listeners,
     ):
-        """Arguments are those of `train_ppo`, all of them decided."""
+        """Prepares a training; all settings are decided.
+
+        **Arguments:**
+
+        - `env`, `eval_env`, `config`: those of `train_ppo`.
+        - `training_state`: where to begin; its memory is used up.
+        - `evaluation_key`, `video_key`: of all evaluations and videos.
+        - `listeners`: who is told about it.
+        """
         self.env = env
         self.eval_env = eval_env
         self.state = training_state
         self.config = config
         self.evaluation_key = evaluation_key
-        self.log_fn = log_fn
-        self.checkpoint_fn = checkpoint_fn
+        self.video_key = video_key
+        self.listeners = listeners
         self.steps = int(training_state.env_steps)
         self.iterations = 0
         self.metrics: Metrics = {}
@@ -124,23 +110,27 @@ class Trainer:
         self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
 
     def run(self) -> TrainResult:
-        """Trains until the budget is used, a fault, or Ctrl-C.
+        """Trains until the budget is used, a fault, a failing listener, or Ctrl-C.
 
         The first Ctrl-C is heeded between compiled calls, a second one at once.
         """
         with DeferredInterrupt() as interrupt:
+            stop: TrainingStopped | TrainingInterrupted | None = None
             try:
-                self._compile()
-                if self.config.eval.enabled:
-                    self._evaluate()
-                    self._log()
-                interrupt.raise_if_requested()
-                while self.steps < self.config.ppo.total_steps:
-                    self._run_chunk(self._iterations_to_next_event())
-                    interrupt.raise_if_requested()
+                self._train(interrupt)
             except KeyboardInterrupt:
-                raise TrainingInterrupted(self.result()) from None
-        return self.result()
+                stop = TrainingInterrupted(self.result())
+            except ListenerFailed as failed:
+                stop = as_stop(failed, self.result(), self.steps)
+            except TrainingFault as fault:
+                stop = fault
+            result = self.result() if stop is None else stop.result
+            stop = self.listeners.end(result, stop)
+            if stop is None and interrupt.requested:
+                stop = TrainingInterrupted(result)
+        if stop is not None:
+            raise stop
+        return result
 
     def result(self) -> TrainResult:
         """What there is now: an interrupt may come before all of a chunk is logged."""
@@ -156,6 +146,18 @@ class Trainer:
             compile_seconds=self.compile_seconds,
             train_seconds=self.train_seconds,
         )
+
+    def _train(self, interrupt: DeferredInterrupt) -> None:
+        self._compile()
+        evaluation = self._evaluate()
+        if evaluation:
+            self._tell(evaluation)
+        self._record_video()
+        interrupt.raise_if_requested()
+        while self.steps < self.config.ppo.total_steps:
+            intervals = self._intervals()
+            self._run_chunk(iterations_to_next(self.steps, intervals, self.config))
+            interrupt.raise_if_requested()
 
     def _compile(self) -> None:
         """Compiles in a call of no iterations, to time the first chunk rightly."""
@@ -188,13 +190,12 @@ class Trainer:
             self.metrics["total_steps"] = self.steps
             if LoggingLevel.THROUGHPUT in self.config.ppo.logging_level:
                 self.metrics["throughput/train_sps"] = done * per_iteration / elapsed
-            if last and self._due(self.config.eval.every_steps, before):
-                self._evaluate()
-            self._log()
-        if self.checkpoint_fn is not None and self._due(
-            self.config.checkpoint_every_steps, before
-        ):
-            self._call("checkpoint_fn", self.checkpoint_fn, self.state)
+            due = last and self._due(self.config.eval.every_steps, before)
+            self._tell(self._evaluate() if due else {})
+        if self._due(self.config.video.every_steps, before):
+            self._record_video()
+        if self._due(self.config.checkpoint_every_steps, before):
+            self.listeners.checkpoint(self.state, self.steps)
 
     def _advance(self, count: int) -> tuple[dict[str, Any], int]:
         """Runs `count` iterations, and waits for them."""
@@ -205,30 +206,28 @@ class Trainer:
         rows, done = jax.device_get((rows, done))
         return rows, int(done)
 
-    def _iterations_to_next_event(self) -> int:
-        """How far the next chunk may go before the host has something to do."""
-        per_iteration = self.config.ppo.steps_per_iteration
-        budget = self.config.ppo.total_steps
-        targets = [budget]
-        if self.config.eval.enabled:
-            targets.append(_next_multiple(self.steps, self.config.eval.every_steps))
-        if self.checkpoint_fn is not None:
-            every = self.config.checkpoint_every_steps
-            targets.append(_next_multiple(self.steps, every))
-        missing = min(target - self.steps for target in targets)
-        return min(-(-missing // per_iteration), self.config.iterations_per_call)
+    def _intervals(self) -> list[int]:
+        """Steps between what the host has to do, for each kind that there is."""
+        config, listeners = self.config, self.listeners
+        intervals = (
+            (config.eval.every_steps, config.eval.enabled),
+            (config.video.every_steps, config.video.enabled and listeners.video_fn),
+            (config.checkpoint_every_steps, listeners.checkpoint_fn),
+        )
+        return [every_steps for every_steps, in_use in intervals if in_use]
 
     def _due(self, every_steps: int, before: int) -> bool:
-        """Whether a multiple of `every_steps` was passed, or the end was reached."""
-        passed = self.steps // every_steps > before // every_steps
-        return passed or self.steps >= self.config.ppo.total_steps
+        return is_due(every_steps, before=before, steps=self.steps, config=self.config)
 
-    def _evaluate(self) -> None:
-        """Evaluates on keys of its own, so that training does not notice."""
+    def _evaluate(self) -> Metrics:
+        """Evaluates, unless that is disabled.
+
+        On keys of its own, so that training does not notice.
+        """
         settings = self.config.eval
         if not settings.enabled:
-            return
-        metrics = play(
+            return {}
+        metrics = evaluate(
             self.eval_env,
             self.state.network,
             key=derive(self.evaluation_key, f"after {self.steps} steps"),
@@ -239,23 +238,32 @@ class Trainer:
         numbers: Metrics = {name: float(value) for name, value in metrics.items()}
         self.eval_history.append({"step": self.steps, **numbers})
         self.metrics = {**self.metrics, **numbers}
+        return numbers
 
-    def _log(self) -> None:
-        if self.log_fn is not None:
-            self._call("log_fn", self.log_fn, dict(self.metrics))
+    def _tell(self, evaluation: Metrics) -> None:
+        """Tells of what has just been measured."""
+        self.listeners.iteration(self.metrics, self.steps)
+        if evaluation:
+            self.listeners.evaluation(evaluation, self.steps)
 
-    def _call(self, name: str, callback: Callable[[Any, int], None], news: Any) -> None:
-        """A callback that fails must not take the training with it."""
-        try:
-            callback(news, self.steps)
-        except Exception as error:
-            raise TrainingStopped(
-                f"{name} failed after {self.steps} environment steps: "
-                f"{type(error).__name__}: {error}. What was trained is in this error's "
-                ".result",
-                self.result(),
-            ) from error
+    def _record_video(self) -> None:
+        if self.config.video.enabled:
+            self.listeners.video(self._video)
 
-
-def _next_multiple(steps: int, every: int) -> int:
-    return (steps // every + 1) * every
+    def _video(self) -> VideoData:
+        """Plays and draws an episode, on keys of its own like an evaluation."""
+        settings = self.config.video
+        episode = record_episode(
+            self.eval_env,
+            self.state.network,
+            key=derive(self.video_key, f"after {self.steps} steps"),
+            max_episode_length=settings.episode_length,
+        )
+        return VideoData(
+            frames=episode.frames(
+                self.eval_env, height=settings.height, width=settings.width
+            ),
+            step=self.steps,
+            episode_reward=episode.episode_reward,
+            episode_length=episode.length,
+        )

@@ -1,6 +1,8 @@
 """Training from beginning to end."""
 
 import dataclasses
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,11 +14,14 @@ from .._keys import derive, expect_key
 from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
-from .checks import check_resumed, check_training
+from .callbacks import Callback
+from .checks import check_acting, check_resumed, check_training
 from .config import expect_config, TrainConfig
-from .loop import CheckpointFunction, LogFunction, Trainer
+from .listeners import CheckpointFunction, Listeners, LogFunction, VideoFunction
+from .loop import Trainer
 from .loss import ppo_loss as ppo_loss
 from .step import new_training_state as new_training_state, ppo_step as ppo_step
+from .trajectory import expect_drawable
 from .types import own, StaticHalf, TrainingState, TrainResult
 
 
@@ -30,7 +35,9 @@ def train_ppo(
     seed: int | None = None,
     eval_env: RLEnv | None = None,
     log_fn: LogFunction | None = None,
+    video_fn: VideoFunction | None = None,
     checkpoint_fn: CheckpointFunction | None = None,
+    callbacks: Sequence[Callback] = (),
     initial_state: TrainingState | None = None,
 ) -> TrainResult:
     """Trains a network with PPO.
@@ -42,12 +49,18 @@ def train_ppo(
     - `config`: the settings; `TrainConfig()` by default.
     - `key`: of all randomness; wins over the seed.
     - `total_steps`, `seed`: replace those of `config`.
-    - `eval_env`: to evaluate in; `env` by default.
+    - `eval_env`: to evaluate and to record in; `env` by default.
     - `log_fn`: called with `(metrics, step)` after every iteration, and once before
       the first with the first evaluation's.
+    - `video_fn`: called with a `VideoData`, an episode without noise, before the
+      training, every `config.video.every_steps` and at the end. It also takes
+      `config.video.enabled=True`, so that settings alone switch the cost of drawing on
+      and off; with one of the two and not the other there is a warning.
     - `checkpoint_fn`: called with `(training_state, step)` every
       `config.checkpoint_every_steps` and at the end. The state is valid during the
       call: the next iteration reuses its memory.
+    - `callbacks`: objects that are told of iterations, evaluations and the end; see
+      `Callback`.
     - `initial_state`: go on from here, with its network, rather than afresh.
 
     **Returns:**
@@ -77,7 +90,18 @@ def train_ppo(
         expect_key(key)
     config = _overridden(config, total_steps, seed)
     root = jax.random.key(config.seed) if key is None else key
-    training_key, evaluation_key = derive(root, "training"), derive(root, "evaluation")
+    training_key = derive(root, "training")
+    listeners = Listeners(
+        log_fn=log_fn,
+        video_fn=video_fn,
+        checkpoint_fn=checkpoint_fn,
+        callbacks=callbacks,
+    )
+    if eval_env is None:
+        eval_env = env
+    else:
+        check_acting(eval_env, network)
+    _check_video(eval_env, config, video_fn)
     if initial_state is None:
         state = new_training_state(env, network, config, key=training_key)
     else:
@@ -87,13 +111,30 @@ def train_ppo(
         state = own(_healthy(initial_state))
     return Trainer(
         env,
-        env if eval_env is None else eval_env,
+        eval_env,
         state,
         config,
-        evaluation_key=evaluation_key,
-        log_fn=log_fn,
-        checkpoint_fn=checkpoint_fn,
+        evaluation_key=derive(root, "evaluation"),
+        video_key=derive(root, "video"),
+        listeners=listeners,
     ).run()
+
+
+def _check_video(env: RLEnv, config: TrainConfig, video_fn: Any) -> None:
+    """A long training without the videos that were meant would be known too late."""
+    if config.video.enabled and video_fn is not None:
+        expect_drawable(env)
+    elif video_fn is not None:
+        warnings.warn(
+            "video_fn is given, but nothing is recorded without "
+            "TrainConfig(video=VideoConfig(enabled=True))",
+            stacklevel=3,
+        )
+    elif config.video.enabled:
+        warnings.warn(
+            "video.enabled is set, but nothing is recorded without a video_fn",
+            stacklevel=3,
+        )
 
 
 def _healthy(state: TrainingState) -> TrainingState:

@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys, PyTree
 from .._keys import advance_keys, derive
-from .._tree import select, strong
-from ..envs import episode_flags, RLEnv
+from .._tree import anywhere, select
+from ..envs import episode_flags, final_observation, RLEnv
 from ..networks.types import AnyModule
 from ..networks.unroll import reset_where
+from .environments import reset_all, start_all, step_all
 from .types import Rollout, RolloutState, Transition
 
 
@@ -33,7 +34,7 @@ def initial_rollout_state(env: RLEnv, network: AnyModule, keys: Keys) -> Rollout
     batch = len(keys)
     chain, starts = advance_keys(derive(keys, "environment"))
     return RolloutState(
-        env_state=strong(jax.vmap(env.reset)(starts)),
+        env_state=start_all(env, starts),
         carry=network.initialize_state(derive(keys, "network")),
         is_first=jnp.ones(batch, jnp.bool_),
         keys=chain,
@@ -67,11 +68,13 @@ def unroll_env(
         carry = reset_where(network, state.is_first, state.carry)
         observation = state.env_state.obs
         decided = network(carry, observation)
-        stepped = strong(jax.vmap(env.step)(state.env_state, decided.output.actions))
+        stepped = step_all(env, state.env_state, decided.output.actions)
         done, truncated = episode_flags(stepped)
         bootstrap_value = _when_any(
             truncated,
-            lambda: critic_value(network, decided.next_state, stepped.obs),
+            lambda: critic_value(
+                network, decided.next_state, final_observation(stepped)
+            ),
             otherwise=jtu.tree_map(jnp.zeros_like, decided.output.value_estimates),
         )
         keys, env_state = _restart(env, done, state.keys, stepped)
@@ -154,7 +157,7 @@ def _when_any(
 ) -> PyTree:
     """`compute()` where a flag is set, which is free when none is."""
     return jax.lax.cond(
-        jnp.any(flags),
+        anywhere(flags),
         lambda: select(flags, compute(), otherwise),
         lambda: otherwise,
     )
@@ -167,10 +170,10 @@ def _restart(
 
     def restart() -> tuple[Keys, PyTree]:
         chain, starts = advance_keys(keys)
-        fresh = strong(jax.vmap(env.reset)(starts))
+        fresh = reset_all(env, starts)
         return select(done, (chain, fresh), (keys, env_state))
 
-    return jax.lax.cond(jnp.any(done), restart, lambda: (keys, env_state))
+    return jax.lax.cond(anywhere(done), restart, lambda: (keys, env_state))
 
 
 def _with_last(bootstrap: PyTree, done: Bool[Array, "T B"], last: PyTree) -> PyTree:

@@ -19,6 +19,7 @@ from .faults import diagnose
 from .metrics import iteration_metrics
 from .rollout import initial_rollout_state, unroll_env
 from .tolerance import replay_tolerance
+from .truncation import warn_if_impossible, with_possible_truncation
 from .types import own, Rollout, split_network, Status, TrainingState
 from .update import learning_rate_at, make_optimizer, update
 
@@ -65,6 +66,7 @@ def new_training_state(
         status=jnp.array(Status.HEALTHY, jnp.int32),
         fault_environment=jnp.array(-1, jnp.int32),
     )
+    warn_if_impossible(config.ppo, state.rollout_state.env_state)
     # A buffer that stands in two places, such as a zero of many, cannot be donated.
     return own(state)
 
@@ -94,7 +96,9 @@ def ppo_step(
     went wrong the state is the one before, with `status` set; a state whose status is
     set already is passed through.
     """
-    settings = config.ppo
+    settings = with_possible_truncation(
+        config.ppo, training_state.rollout_state.env_state
+    )
     _check_batch(training_state, settings)
     network = training_state.network
     next_key, iteration_key = advance_keys(training_state.key)

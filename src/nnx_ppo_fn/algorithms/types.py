@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from .._counter import Counter
 from .._custom_types import Indices, Keys, PyTree
@@ -203,6 +203,7 @@ class TrainResult:
     - `total_iterations`: iterations of this call.
     - `compile_seconds`, `train_seconds`: wall time of compiling the training program,
       and of running it; evaluations are in neither.
+    - `fault`: why one of several seeds has stopped by itself; empty if it did not.
     """
 
     training_state: TrainingState
@@ -213,6 +214,25 @@ class TrainResult:
     total_iterations: int
     compile_seconds: float
     train_seconds: float
+    fault: str = ""
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class VideoData:
+    """What `video_fn` is given: one episode to look at.
+
+    - `frames`: one picture per state, the first one the reset's; red, green and blue,
+      0 to 255.
+    - `step`: environment steps of training so far, over all environments.
+    - `episode_reward`: the sum of the episode's rewards.
+    - `episode_length`: its steps.
+    """
+
+    frames: UInt8[np.ndarray, "frames height width 3"]
+    step: int
+    episode_reward: float
+    episode_length: int
 
 
 def split_network(network: AnyModule) -> tuple[PyTree, PyTree, StaticHalf]:

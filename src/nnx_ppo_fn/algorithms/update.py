@@ -97,7 +97,7 @@ def update(
             parameters, rollout.minibatch(indices)
         )
         if LoggingLevel.GRAD_NORM in config.logging_level:
-            metrics["grad_norm"] = optax.global_norm(gradient)
+            metrics["grad_norm"] = optax.tree.norm(gradient)
         # Optax raises floats to integer powers, which strict promotion forbids.
         with jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(

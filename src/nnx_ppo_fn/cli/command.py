@@ -1,9 +1,25 @@
-"""The entry point: reads the command line, and turns errors into exit codes."""
+"""The entry point: finds the command, and turns errors into exit codes."""
 
+import importlib
+import os
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 
-from .arguments import parse, UsageError
+from .usage import one_line, UsageError
+
+
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "train": ("training", "train a policy and write a run folder"),
+    "eval": ("evaluation", "play episodes with a trained policy, and film one"),
+    "plot": ("comparison", "compare runs: mean and spread over their seeds"),
+    "envs": ("listing", "list the environments, and what to install for more"),
+    "check": ("checking", "check that a module of your own obeys the laws"),
+}
+"""The module in which a command's `run` is, and what the command is for."""
+
+_EXTRA = ("tyro", "rich", "matplotlib")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,8 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     **Returns:**
 
-    The exit code: 0 where the command did what it says, 1 where training met a fault,
-    2 where it was not possible to begin, 130 where Ctrl-C ended it.
+    The exit code: 0 where the command did what it says; 1 where training met a fault
+    or a module breaks a law; 2 where it was not possible to begin; 130 where Ctrl-C
+    ended it.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if arguments is None and not ignored:
@@ -24,16 +41,58 @@ def main(arguments: list[str] | None = None) -> int:
         # Ctrl-C just ends it: imports and exits would answer with a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        options = parse(arguments)
-        # After parsing, since this import takes far longer than a complaint.
-        from .training import train
-
-        return train(options)
+        words = sys.argv[1:] if arguments is None else arguments
+        _expect_extra()
+        command = _find(words[:1])
+        return 0 if command is None else command(words[1:])
     except UsageError as error:
-        # One line, however many the error has.
-        message = " ".join(str(error).split())
-        print(f"nnx-ppo-fn: error: {message}", file=sys.stderr)
+        print(f"nnx-ppo-fn: error: {one_line(error)}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever was reading, such as `head`, has seen enough. Python would complain
+        # once more when it ends, about what is left to print.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("nnx-ppo-fn: interrupted; nothing was kept", file=sys.stderr)
         return 130
+
+
+def _find(words: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
+    """The command that the first word names; `None` if the word was `--version`."""
+    # Here, since a missing package is not to be a traceback.
+    from .parsing import options_class, parse, PROGRAM
+    from .values import choice, switch
+
+    width = max(map(len, _COMMANDS))
+    listed = (f"{name:{width}}  {about}" for name, (_, about) in _COMMANDS.items())
+    kind = choice(_COMMANDS)
+    command = kind.option("COMMAND", "\n".join(listed), hint="", positional=True)
+    options = options_class(
+        "Options",
+        ("command", command, None),
+        ("version", switch("print the version"), False),
+    )
+    parsed = parse(
+        options,
+        words or ["--help"],
+        command="",
+        about="PPO for policies with memory, noise and other state.\n"
+        f"`{PROGRAM} COMMAND --help` says more about a command.",
+    )
+    if parsed.version:
+        from importlib.metadata import version
+
+        print(PROGRAM, version("nnx_ppo_fn"))
+        return None
+    name, _ = _COMMANDS[parsed.command]
+    return importlib.import_module(f".{name}", __package__).run
+
+
+def _expect_extra() -> None:
+    missing = [name for name in _EXTRA if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the command line needs {' and '.join(missing)}; "
+            'run: pip install "nnx_ppo_fn[cli]"'
+        )

@@ -12,10 +12,11 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from types import TracebackType
-from typing import final
+from typing import final, Protocol
 
-from ..runs import RunFolder
+from ..presets import Setup
 from .display import AbstractDisplay, tell
 
 
@@ -29,6 +30,24 @@ class Stage(enum.Enum):
     NOTHING_TRAINED = enum.auto()
     TRAINING = enum.auto()
     SAVING = enum.auto()
+
+
+class Folder(Protocol):
+    """What a run is written to."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    @property
+    def has_network(self) -> bool:
+        """Whether there is a network in it."""
+        ...
+
+    def discard(self) -> None:
+        """Takes it away again."""
+        ...
 
 
 @final
@@ -46,7 +65,7 @@ class Interrupts:
     - `requested`: whether there was a press that the process has survived.
     """
 
-    folder: RunFolder | None
+    folder: Folder | None
     stage: Stage
     requested: bool
 
@@ -92,6 +111,27 @@ class Interrupts:
             self._thread.join()
             self._reader.close()
 
+    def go_on(self, step: int, setup: Setup) -> None:
+        """Notes an iteration, with `lock` held, and ends the training on request.
+
+        **Arguments:**
+
+        - `step`: environment steps so far. At the end of a compiled call all of its
+          metrics are written, and it can be stopped.
+        - `setup`: says where compiled calls end.
+
+        **Raises:**
+
+        `KeyboardInterrupt` where a stop was asked for and this is the place for it.
+        """
+        if step >= setup.whole_budget:
+            self.stage = Stage.SAVING
+        elif self.requested and step % setup.steps_per_call == 0:
+            self.stage = Stage.SAVING
+            raise KeyboardInterrupt
+        elif step:
+            self.stage = Stage.TRAINING
+
     def _watch(self) -> None:
         while caught := self._reader.recv(1):
             if caught[0] == signal.SIGINT:
@@ -102,7 +142,9 @@ class Interrupts:
         if self.stage is Stage.NOTHING_TRAINED:
             self._quit("interrupted before anything was trained; nothing was kept")
         elif self.stage is Stage.TRAINING and self.requested:
-            self._quit("interrupted; {} keeps the metrics, but no network")
+            kept = self.folder is not None and self.folder.has_network
+            network = "the last checkpoint" if kept else "but no network"
+            self._quit(f"interrupted; {{}} keeps the metrics, {network}")
         elif not self.requested:
             self.requested = True
             self._display.say(

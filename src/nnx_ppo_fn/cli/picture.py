@@ -14,9 +14,11 @@ from .progress import (
 )
 
 
-_BLUE = "#1f5fa8"
-_ORANGE = "#e08214"
-_GREY = "#8a8f98"
+BLUE = "#1f5fa8"
+ORANGE = "#e08214"
+GREY = "#8a8f98"
+COLOURS = (BLUE, ORANGE, "#3a8f5c", "#8e5ea2", "#b5483a", "#5f6b7a", "#c49a1a")
+
 _ROUNDING = 1e-7
 
 
@@ -33,39 +35,31 @@ def draw_learning_curve(folder: Path) -> None:
 
     - `folder`: a run folder with its description and metrics.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     lines = read_metrics(folder)
     description = read_description(folder)
-    figure = Figure(figsize=(9, 6.5), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    title = "{} · {} · seed {}".format(
+        description["environment"],
+        description["policy"],
+        description["train"]["seed"],
+    )
+    figure = new_figure((9.0, 6.5), title)
     panels = figure.subplot_mosaic(
         [["return", "return"], ["critic", "replay"]],
         height_ratios=[1.7, 1],
-    )
-    figure.suptitle(
-        "{} · {} · seed {}".format(
-            description["environment"],
-            description["policy"],
-            description["train"]["seed"],
-        ),
-        fontsize=13,
-        fontweight="bold",
     )
     _draw_returns(panels["return"], lines)
     _draw_critic_loss(panels["critic"], lines)
     tolerance = description["decided"]["replay_tolerance"]
     _draw_replay_check(panels["replay"], lines, tolerance)
     for panel in panels.values():
-        _tidy(panel)
+        tidy(panel)
     figure.savefig(folder / PICTURE, dpi=150)
 
 
 def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
     steps, training_returns = _series(lines, TRAINING_RETURN)
     panel.plot(
-        steps, training_returns, color=_GREY, linewidth=1, label="training episodes"
+        steps, training_returns, color=GREY, linewidth=1, label="training episodes"
     )
     steps, returns = _series(lines, EVALUATION)
     spread_at, spreads = _series(lines, EVALUATION_SPREAD)
@@ -77,14 +71,14 @@ def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
             steps,
             [max(mean - spread, lowest) for mean, spread in band],
             [min(mean + spread, highest) for mean, spread in band],
-            color=_BLUE,
+            color=BLUE,
             alpha=0.15,
             linewidth=0,
         )
     panel.plot(
         steps,
         returns,
-        color=_BLUE,
+        color=BLUE,
         linewidth=2,
         marker="o",
         markersize=4,
@@ -96,7 +90,7 @@ def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
 
 def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
     steps, losses = _series(lines, CRITIC_LOSS)
-    panel.plot(steps, losses, color=_ORANGE, linewidth=1.2)
+    panel.plot(steps, losses, color=ORANGE, linewidth=1.2)
     if any(loss > 0 for loss in losses):
         panel.set_yscale("log")
     panel.set_ylabel("Critic loss")
@@ -104,8 +98,8 @@ def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
 
 def _draw_replay_check(panel: Any, lines: list[Metrics], tolerance: float) -> None:
     steps, ratios = _series(lines, LOG_RATIO)
-    panel.plot(steps, ratios, color=_ORANGE, linewidth=1.5, clip_on=False, zorder=3)
-    panel.axhline(tolerance, color=_GREY, linewidth=1, linestyle="--")
+    panel.plot(steps, ratios, color=ORANGE, linewidth=1.5, clip_on=False, zorder=3)
+    panel.axhline(tolerance, color=GREY, linewidth=1, linestyle="--")
     panel.annotate(
         "training stops above this line",
         (0.02, tolerance),
@@ -114,7 +108,7 @@ def _draw_replay_check(panel: Any, lines: list[Metrics], tolerance: float) -> No
         textcoords="offset points",
         verticalalignment="top",
         fontsize=8,
-        color=_GREY,
+        color=GREY,
     )
     # Linear up to rounding errors, so that an exact 0 has a place on the axis.
     panel.set_yscale("symlog", linthresh=_ROUNDING)
@@ -134,7 +128,26 @@ def _series(
     return [step for step, _ in points], [value for _, value in points]
 
 
-def _tidy(panel: Any) -> None:
+def new_figure(size: tuple[float, float], title: str) -> Any:
+    """An empty picture in the style of all of them.
+
+    **Arguments:**
+
+    - `size`: width and height in inches.
+    - `title`: what stands above; may be empty.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, fontsize=13, fontweight="bold")
+    return figure
+
+
+def tidy(panel: Any) -> None:
+    """Axes, grid and frame in the style of all pictures; steps are on the x axis."""
     from matplotlib.ticker import EngFormatter
 
     panel.set_xlabel("Environment steps")

@@ -1,36 +1,56 @@
 """The command `train`: from options to a run folder."""
 
-import argparse
+from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime
-from importlib.util import find_spec
-from pathlib import Path
 from typing import final
 
-import jax
-import jax.random as jr
-import jax.tree_util as jtu
-
-from .._keys import derive
-from ..algorithms.loop import TrainingFault, TrainingInterrupted, TrainResult
+from ..algorithms.loop import TrainingInterrupted, TrainingStopped, TrainResult
 from ..algorithms.ppo import train_ppo
-from ..networks._trainable import partition_trainable
-from ..presets import build, preset, Setup
-from ..runs import expect_unused, Metrics, RunFolder
+from ..algorithms.types import TrainingState
+from ..presets import Setup
+from ..runs import Metrics, RunFolder
 from ..testing.violation import LawViolation
-from .arguments import UsageError
 from .display import AbstractDisplay, new_display, tell
 from .interrupts import INTERRUPTED, Interrupts, Stage
+from .options import parse_train, Request
 from .picture import draw_learning_curve
+from .preparation import (
+    build_setup,
+    choose_folder,
+    introduction,
+    open_folder,
+    unscaled,
+)
 from .progress import EVALUATION, EVALUATION_SPREAD, number
+from .usage import UsageError
+from .writers import callbacks, video_function
 
 
-def train(options: argparse.Namespace) -> int:
+def run(arguments: Sequence[str]) -> int:
+    """Reads the options, and trains one seed or several.
+
+    **Arguments:**
+
+    - `arguments`: the words after `train`.
+
+    **Returns:**
+
+    The exit code.
+    """
+    request = parse_train(arguments)
+    if request.seeds is None:
+        return train(request)
+    from .training_seeds import train_all
+
+    return train_all(request)
+
+
+def train(request: Request) -> int:
     """Trains, shows how it goes, and writes the run folder.
 
     **Arguments:**
 
-    - `options`: what `parse` returned.
+    - `request`: what was asked for.
 
     **Returns:**
 
@@ -41,23 +61,24 @@ def train(options: argparse.Namespace) -> int:
 
     `UsageError` if it is not possible to train as asked for.
     """
-    _expect_extra()
-    path = _choose_folder(options)
-    setup = _build(options)
+    path = choose_folder(request)
+    setup = build_setup(request, seed=request.seed)
     display = new_display(
-        quiet=options.quiet,
+        quiet=request.quiet,
         total_steps=setup.whole_budget,
         replay_tolerance=setup.replay_tolerance,
     )
     with Interrupts(display) as interrupts:
         with interrupts.lock:
-            folder = interrupts.folder = _open_folder(path, options, setup)
+            folder = interrupts.folder = open_folder(path, request, setup)
         with closing(folder):
-            for line in _introduction(options, setup, path):
+            for line in introduction(request, setup, [request.seed], path):
                 display.say(line)
             display.start()
             try:
-                code, result, problem = _run(setup, folder, display, interrupts)
+                code, result, problem = _run(
+                    request, setup, folder, display, interrupts
+                )
             finally:
                 display.stop()
             for line in _conclusion(result):
@@ -68,12 +89,16 @@ def train(options: argparse.Namespace) -> int:
         code, problem = INTERRUPTED, f"interrupted while saving; {path} keeps the run"
     if problem:
         tell(problem)
-    print(path if options.quiet else f"run folder    {path}")
+    print(path if request.quiet else f"run folder    {path}")
     return code
 
 
 def _run(
-    setup: Setup, folder: RunFolder, display: AbstractDisplay, interrupts: Interrupts
+    request: Request,
+    setup: Setup,
+    folder: RunFolder,
+    display: AbstractDisplay,
+    interrupts: Interrupts,
 ) -> tuple[int, TrainResult, str]:
     """The exit code, the `TrainResult`, and what went wrong, if anything."""
     recorder = _Recorder(setup, folder, display, interrupts)
@@ -84,6 +109,9 @@ def _run(
             setup.config,
             eval_env=setup.eval_env,
             log_fn=recorder,
+            video_fn=video_function(request, setup, folder),
+            checkpoint_fn=recorder.save,
+            callbacks=callbacks(request, setup, folder),
         )
         code, problem = 0, ""
     except TrainingInterrupted as interruption:
@@ -92,14 +120,14 @@ def _run(
             f"interrupted after {result.total_steps:,} steps; "
             f"{folder.path} keeps the run"
         )
-    except TrainingFault as fault:
-        code, result, problem = 1, fault.result, f"error: {fault}"
+    except TrainingStopped as stop:
+        code, result, problem = 1, stop.result, f"error: {stop}"
     except Exception as error:
         if recorder.has_begun:
             raise
         with interrupts.lock:
             folder.discard()
-        if isinstance(error, (ValueError, TypeError, LawViolation)):
+        if isinstance(error, (ValueError, TypeError, ImportError, LawViolation)):
             raise UsageError(str(error)) from error
         raise
     with interrupts.lock:
@@ -130,106 +158,17 @@ class _Recorder:
 
     def __call__(self, metrics: Metrics, step: int) -> None:
         """What `train_ppo` calls once per iteration."""
-        unscaled = {
-            name: value / self._setup.preset.reward_scale
-            if name.startswith("episode/return/")
-            else value
-            for name, value in metrics.items()
-        }
-        interrupts, setup = self._interrupts, self._setup
-        with interrupts.lock:
+        shown = unscaled(metrics, self._setup)
+        with self._interrupts.lock:
             self.has_begun = True
-            self._folder.log(unscaled, step)
-            self._display.update(unscaled, step)
-            if step >= setup.whole_budget:
-                interrupts.stage = Stage.SAVING
-            elif interrupts.requested and step % setup.steps_per_call == 0:
-                interrupts.stage = Stage.SAVING
-                raise KeyboardInterrupt
-            elif step:
-                interrupts.stage = Stage.TRAINING
+            self._folder.log(shown, step)
+            self._display.update(shown, step)
+            self._interrupts.go_on(step, self._setup)
 
-
-def _expect_extra() -> None:
-    missing = [name for name in ("rich", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"training from the command line needs {' and '.join(missing)}; "
-            'run: pip install "nnx_ppo_fn[cli]"'
-        )
-
-
-def _choose_folder(options: argparse.Namespace) -> Path:
-    """Where the run is going to be; refused at once if it cannot be there."""
-    path = options.out or Path("runs") / "-".join(
-        (
-            options.env.replace(":", "-"),
-            options.policy,
-            f"seed{_seed(options)}",
-            datetime.now().strftime("%Y%m%d-%H%M%S"),
-        )
-    )
-    try:
-        expect_unused(path)
-    except OSError as error:
-        raise UsageError(_in_words(error, path)) from error
-    return path
-
-
-def _seed(options: argparse.Namespace) -> int:
-    if options.seed is not None:
-        return options.seed
-    try:
-        return int(preset(options.env, options.policy).config.seed)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _build(options: argparse.Namespace) -> Setup:
-    seed = _seed(options)
-    try:
-        return build(
-            options.env,
-            options.policy,
-            # Under a name, since training uses the seed's key as well.
-            key=derive(jr.key(seed), "initial weights"),
-            total_steps=options.total_steps,
-            n_envs=options.n_envs,
-            learning_rate=options.learning_rate,
-            seed=seed,
-        )
-    except (ValueError, TypeError, ImportError) as error:
-        raise UsageError(str(error)) from error
-
-
-def _open_folder(path: Path, options: argparse.Namespace, setup: Setup) -> RunFolder:
-    try:
-        return RunFolder(path, options.env, options.policy, setup)
-    except OSError as error:
-        raise UsageError(_in_words(error, path)) from error
-
-
-def _in_words(error: OSError, path: Path) -> str:
-    """What is wrong with a folder. The system's own errors come with a number."""
-    if error.strerror is None:
-        return str(error)
-    return f"cannot make the run folder {path}: {error.strerror}"
-
-
-def _introduction(options: argparse.Namespace, setup: Setup, folder: Path) -> list[str]:
-    env, ppo = setup.eval_env, setup.config.ppo
-    actions = f"{env.action_size} {'choices' if env.discrete else 'numbers'}"
-    limit = env.max_episode_length
-    parameters, _ = partition_trainable(setup.network)
-    count = sum(leaf.size for leaf in jtu.tree_leaves(parameters))
-    return [
-        f"environment   {options.env}: observations of {env.observation_size} numbers, "
-        f"actions of {actions}" + (f", at most {limit} steps" if limit else ""),
-        f"policy        {options.policy} with {count:,} trainable parameters",
-        f"training      {setup.whole_budget:,} steps in {ppo.n_envs} environments, "
-        f"seed {setup.config.seed}, on {jax.default_backend()}",
-        f"run folder    {folder}",
-    ]
+    def save(self, state: TrainingState, step: int) -> None:
+        """What `train_ppo` calls for every checkpoint."""
+        with self._interrupts.lock:
+            self._folder.save_network(state.network)
 
 
 def _conclusion(result: TrainResult) -> list[str]:

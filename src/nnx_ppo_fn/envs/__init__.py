@@ -15,7 +15,10 @@ from .probes import (
 )
 from .registry import (
     available as available,
+    families as families,
+    Family as Family,
     make as make,
+    MissingAssetsError as MissingAssetsError,
     MissingExtraError as MissingExtraError,
     UnknownEnvironmentError as UnknownEnvironmentError,
 )
@@ -23,6 +26,10 @@ from .types import (
     DescribedEnv as DescribedEnv,
     EnvState as EnvState,
     episode_flags as episode_flags,
+    final_observation as final_observation,
+    hides_final_observation as hides_final_observation,
+    RenderableEnv as RenderableEnv,
+    RenderingError as RenderingError,
     RLEnv as RLEnv,
     State as State,
 )

@@ -6,7 +6,7 @@ def check_steps(owner: object, name: str, steps: int, *, at_least: int = 1) -> N
 
     **Arguments:**
 
-    - `owner`: the environment or wrapper, named in the message.
+    - `owner`: the environment or wrapper, or its name, for the message.
     - `name`: what the number is called there.
     - `steps`: a number of steps.
     - `at_least`: the smallest number that makes sense.
@@ -16,6 +16,5 @@ def check_steps(owner: object, name: str, steps: int, *, at_least: int = 1) -> N
     `ValueError` if `steps` is less than `at_least`.
     """
     if steps < at_least:
-        raise ValueError(
-            f"{type(owner).__name__} needs {name} of at least {at_least}, got {steps}."
-        )
+        owner = owner if isinstance(owner, str) else type(owner).__name__
+        raise ValueError(f"{owner} needs {name} of at least {at_least}, got {steps}")

@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, final, NamedTuple
 
@@ -18,7 +17,16 @@ from gymnax.environments import spaces
 from jaxtyping import Array, Float, Int, Key
 
 from .._custom_types import PyTree
-from .._tree import is_key
+from ._adapters import (
+    frozen_options,
+    leniency,
+    numbers_in,
+    Options,
+    with_dtypes_of,
+)
+from ._checks import check_steps
+from ._drawing import draw_cartpole, draw_grid, draw_pendulum, Frame
+from ._scaling import to_bounds
 from .types import State
 
 
@@ -44,27 +52,32 @@ class GymnaxEnv(eqx.Module):
     **Arguments:**
 
     - `id`: a name that gymnax registers, such as `"CartPole-v1"`.
-    - `options`: fields of the environment's parameters (such as
-        `max_steps_in_episode`) or arguments of its constructor (such as `size`).
-        Hashable values.
+    - `max_episode_length`: the time limit in steps, gymnax's `max_steps_in_episode`.
+    - `options`: fields of the environment's parameters (such as `max_torque`) or
+      arguments of its constructor (such as `size`). Hashable values.
 
     **Raises:**
 
-    `ValueError` if the action space is neither discrete nor a bounded box.
+    `ValueError` if the action space is neither discrete nor a bounded box, or if the
+    time limit is less than 1.
     """
 
     id: str = eqx.field(static=True)
-    options: tuple[tuple[str, Any], ...] = eqx.field(static=True)
+    options: Options = eqx.field(static=True)
 
-    def __init__(self, id: str, **options: Any):
+    def __init__(
+        self, id: str, *, max_episode_length: int | None = None, **options: Any
+    ):
         self.id = id
-        self.options = tuple(sorted(options.items()))
+        if max_episode_length is not None:
+            options["max_steps_in_episode"] = max_episode_length
+        self.options = frozen_options(f"gymnax:{id}", options)
         _build(self.id, self.options)
 
     @property
     def observation_size(self) -> int:
         """Numbers in one observation, all of its axes and parts together."""
-        return _build(self.id, self.options).observation_size
+        return numbers_in(_build(self.id, self.options).observation)
 
     @property
     def action_size(self) -> int:
@@ -83,8 +96,36 @@ class GymnaxEnv(eqx.Module):
         """Gymnax's time limit in steps."""
         return int(_build(self.id, self.options).params.max_steps_in_episode)
 
+    @property
+    def seconds_per_step(self) -> float:
+        """Simulated seconds in one step; a tenth where gymnax's world has no clock."""
+        params = _build(self.id, self.options).params
+        for name in ("dt", "tau"):
+            if hasattr(params, name):
+                return float(getattr(params, name))
+        return 0.1
+
+    @property
+    def render(self) -> Callable[..., list[Frame]]:
+        """Draws one frame for every state, as `RenderableEnv.render` does.
+
+        **Raises:**
+
+        `AttributeError` where there is no picture of the environment: there are some
+        of `CartPole-v1`, `Pendulum-v1` and the environments whose observation is a
+        grid of channels, such as MinAtar's.
+        """
+        draw = _picture_of(self.id, _build(self.id, self.options).observation)
+
+        def render(
+            trajectory: Sequence[State], *, height: int = 240, width: int = 320
+        ) -> list[Frame]:
+            return [draw(state, height, width) for state in trajectory]
+
+        return render
+
     def reset(self, key: Key[Array, ""]) -> State:
-        """Start an episode.
+        """Starts an episode.
 
         **Arguments:**
 
@@ -96,7 +137,7 @@ class GymnaxEnv(eqx.Module):
         """
         built = _build(self.id, self.options)
         start_key, episode_key = jr.split(key)
-        with _standard_promotion():
+        with leniency():
             obs, simulator = built.env.reset_env(start_key, built.params)
         return State.create(
             _GymnaxData(simulator, episode_key),
@@ -109,7 +150,7 @@ class GymnaxEnv(eqx.Module):
     def step(
         self, state: State, action: int | Int[Array, ""] | Float[Array, " size"]
     ) -> State:
-        """Advance by one step.
+        """Advances by one step.
 
         **Arguments:**
 
@@ -123,7 +164,7 @@ class GymnaxEnv(eqx.Module):
         built = _build(self.id, self.options)
         before: _GymnaxData = state.data
         next_key, step_key = jr.split(before.key)
-        with _standard_promotion():
+        with leniency():
             obs, simulator, reward, terminated, _ = built.env.step_env(
                 step_key,
                 before.simulator,
@@ -132,7 +173,7 @@ class GymnaxEnv(eqx.Module):
             )
             truncated = built.env.is_truncated(simulator, built.params)
         return State.create(
-            _GymnaxData(_with_dtypes_of(before.simulator, simulator), next_key),
+            _GymnaxData(with_dtypes_of(before.simulator, simulator), next_key),
             _for_networks(obs),
             reward,
             terminated=jnp.asarray(terminated),
@@ -144,21 +185,21 @@ class _Built(NamedTuple):
     env: Any
     params: Any
     action_space: Any
-    observation_size: int
+    observation: PyTree
 
 
 @cache
-def _build(id: str, options: tuple[tuple[str, Any], ...]) -> _Built:
+def _build(id: str, options: Options) -> _Built:
     """What gymnax makes of an id: kept outside of `GymnaxEnv`, since it holds arrays
     and compares by identity."""
     # The first use may be inside a trace, and what is cached must not be a tracer.
-    with jax.ensure_compile_time_eval(), _standard_promotion():
+    with jax.ensure_compile_time_eval(), leniency():
         env, params = _make(id, dict(options))
         action_space = env.action_space(params)
         obs, _ = jax.eval_shape(env.reset_env, jr.key(0), params)
     _check_action_space(id, action_space)
-    observation_size = sum(math.prod(leaf.shape) for leaf in jtu.tree_leaves(obs))
-    return _Built(env, params, action_space, observation_size)
+    check_steps(f"gymnax:{id}", "max_episode_length", int(params.max_steps_in_episode))
+    return _Built(env, params, action_space, obs)
 
 
 def _make(id: str, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -176,32 +217,45 @@ def _check_action_space(id: str, space: Any) -> None:
         return
     if not isinstance(space, spaces.Box):
         raise ValueError(
-            f"gymnax:{id} has the action space {space!r}. Supported are Discrete, and "
-            "Box with finite bounds."
+            f"gymnax:{id} has the action space {space!r}; supported are Discrete, and "
+            "Box with finite bounds"
         )
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(
             f"gymnax:{id} has an action space without finite bounds, {space!r}, to "
-            "which actions in [-1, 1] cannot be scaled."
+            "which actions in [-1, 1] cannot be scaled"
         )
 
 
 def _to_space(space: Any, action: Array) -> Array:
-    """The one place where a policy's action becomes gymnax's: integers pass, and
-    [-1, 1] is mapped linearly onto `[low, high]`, whatever lies outside clipped."""
+    """The one place where a policy's action becomes gymnax's; integers pass."""
     if isinstance(space, spaces.Discrete):
         return action.astype(space.dtype)
-    low = np.broadcast_to(np.asarray(space.low, np.float32), space.shape)
-    high = np.broadcast_to(np.asarray(space.high, np.float32), space.shape)
-    fraction = (jnp.clip(action, -1.0, 1.0).reshape(space.shape) + 1) / 2
-    return jnp.asarray(low) + fraction * (high - low)
+    low, high = (
+        np.broadcast_to(np.asarray(bound, np.float32), space.shape)
+        for bound in (space.low, space.high)
+    )
+    return to_bounds(action, low, high)
 
 
-@contextmanager
-def _standard_promotion() -> Generator[None]:
-    """Gymnax mixes dtypes and ranks, whatever modes its caller runs in."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+def _picture_of(id: str, observation: PyTree) -> Callable[[State, int, int], Frame]:
+    """Draws a state in a height and a width."""
+    if id == "CartPole-v1":
+        return lambda state, height, width: draw_cartpole(
+            float(state.data.simulator.x),
+            float(state.data.simulator.theta),
+            height,
+            width,
+        )
+    if id == "Pendulum-v1":
+        return lambda state, height, width: draw_pendulum(
+            float(state.data.simulator.theta), height, width
+        )
+    if len(getattr(observation, "shape", ())) == 3:
+        return lambda state, height, width: draw_grid(
+            np.asarray(state.obs), height, width
+        )
+    raise AttributeError(f"there is no picture of gymnax:{id}")
 
 
 def _for_networks(obs: PyTree) -> PyTree:
@@ -210,13 +264,9 @@ def _for_networks(obs: PyTree) -> PyTree:
     )
 
 
-def _with_dtypes_of(before: PyTree, after: PyTree) -> PyTree:
-    def cast(old: Array, new: Any) -> Array:
-        return new if is_key(old) else jnp.asarray(new, old.dtype)
-
-    return jtu.tree_map(cast, before, after)
-
-
 def registered_ids() -> tuple[str, ...]:
     """The ids that gymnax knows at this moment."""
     return tuple(gymnax.registered_envs)
+
+
+make = GymnaxEnv

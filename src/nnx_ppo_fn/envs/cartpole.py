@@ -1,5 +1,6 @@
 """Cart-pole, with or without sight of the velocities."""
 
+from collections.abc import Sequence
 from typing import final
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ._checks import check_steps
+from ._drawing import draw_cartpole, Frame
 from .types import State
 
 
@@ -57,6 +59,7 @@ class CartPole(eqx.Module):
 
     action_size = 2
     discrete = True
+    seconds_per_step = TIME_STEP
 
     hide_velocity: bool = eqx.field(static=True, default=False)
     max_episode_length: int = eqx.field(static=True, default=500)
@@ -70,7 +73,7 @@ class CartPole(eqx.Module):
         return 2 if self.hide_velocity else 4
 
     def reset(self, key: Key[Array, ""]) -> State:
-        """Start an episode near the upright pole.
+        """Starts an episode near the upright pole.
 
         **Arguments:**
 
@@ -89,7 +92,7 @@ class CartPole(eqx.Module):
         )
 
     def step(self, state: State, action: int | Int[Array, ""]) -> State:
-        """Push the cart for one time step.
+        """Pushes the cart for one time step.
 
         **Arguments:**
 
@@ -109,6 +112,29 @@ class CartPole(eqx.Module):
             terminated=_has_fallen(physics),
             truncated=time >= self.max_episode_length,
         )
+
+    def render(
+        self, trajectory: Sequence[State], *, height: int = 240, width: int = 320
+    ) -> list[Frame]:
+        """Draws one frame for every state.
+
+        **Arguments:**
+
+        - `trajectory`: states without batch axes.
+        - `height`, `width`: the size of a frame in pixels.
+
+        **Returns:**
+
+        The frames, RGB.
+
+        **Raises:**
+
+        `ImportError` if Pillow is not installed (it comes with the extra `cli`).
+        """
+        return [
+            draw_cartpole(float(position), float(angle), height, width)
+            for position, _, angle, _ in (state.data.physics for state in trajectory)
+        ]
 
     def _observe(self, physics: Float[Array, "4"]) -> Float[Array, " n"]:
         return physics[::2] if self.hide_velocity else physics

@@ -1,5 +1,6 @@
 """The pendulum swing-up: a small task with a continuous action."""
 
+from collections.abc import Sequence
 from typing import final
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
 from ._checks import check_steps
+from ._drawing import draw_pendulum, Frame
 from .types import State
 
 
@@ -53,6 +55,7 @@ class Pendulum(eqx.Module):
     observation_size = 3
     action_size = 1
     discrete = False
+    seconds_per_step = TIME_STEP
 
     max_episode_length: int = eqx.field(static=True, default=200)
 
@@ -60,7 +63,7 @@ class Pendulum(eqx.Module):
         check_steps(self, "max_episode_length", self.max_episode_length)
 
     def reset(self, key: Key[Array, ""]) -> State:
-        """Start an episode at a random angle and speed.
+        """Starts an episode at a random angle and speed.
 
         **Arguments:**
 
@@ -77,7 +80,7 @@ class Pendulum(eqx.Module):
         )
 
     def step(self, state: State, action: Float[Array, "1"]) -> State:
-        """Apply a torque for one time step.
+        """Applies a torque for one time step.
 
         **Arguments:**
 
@@ -106,6 +109,29 @@ class Pendulum(eqx.Module):
             terminated=False,
             truncated=data.time >= self.max_episode_length,
         )
+
+    def render(
+        self, trajectory: Sequence[State], *, height: int = 240, width: int = 320
+    ) -> list[Frame]:
+        """Draws one frame for every state.
+
+        **Arguments:**
+
+        - `trajectory`: states without batch axes.
+        - `height`, `width`: the size of a frame in pixels.
+
+        **Returns:**
+
+        The frames, RGB.
+
+        **Raises:**
+
+        `ImportError` if Pillow is not installed (it comes with the extra `cli`).
+        """
+        return [
+            draw_pendulum(float(state.data.angle), height, width)
+            for state in trajectory
+        ]
 
 
 def _observe(data: _PendulumData) -> Float[Array, "3"]:

@@ -70,7 +70,7 @@ class AbstractProbe(eqx.Module):
     ) -> float | Float[Array, ""]: ...
 
     def reset(self, key: Key[Array, ""]) -> State:
-        """Start an episode.
+        """Starts an episode.
 
         **Arguments:**
 
@@ -86,7 +86,7 @@ class AbstractProbe(eqx.Module):
         )
 
     def step(self, state: State, action: int | Int[Array, ""]) -> State:
-        """Take one of the two actions.
+        """Takes one of the two actions.
 
         **Arguments:**
 

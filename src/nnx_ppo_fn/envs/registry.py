@@ -1,10 +1,12 @@
 """Environments by name."""
 
+import importlib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
-from typing import Any, final
+from typing import Any, final, NamedTuple
 
+from .._suggest import did_you_mean
+from ._adapters import leniency, MissingAssetsError as MissingAssetsError
 from .cartpole import CartPole
 from .pendulum import Pendulum
 from .probes import (
@@ -34,7 +36,39 @@ _BUILT_IN: Mapping[str, Callable[..., DescribedEnv]] = {
     "probe:counting": CountingProbe,
 }
 
-_GYMNAX = "gymnax:"
+_ABOUT_BUILT_IN = "cart-pole and pendulum, and probes of one capability each"
+
+
+class _Source(NamedTuple):
+    """Another library's environments: `module` adapts them, and is imported at the
+    first use, since it needs `extra`."""
+
+    prefix: str
+    extra: str
+    module: str
+    about: str
+
+    @property
+    def pattern(self) -> str:
+        """What the names look like."""
+        return f"{self.prefix}<id>"
+
+
+_SOURCES = (
+    _Source(
+        "playground:",
+        "playground",
+        "._playground",
+        "MuJoCo Playground: the control suite, locomotion and manipulation, on MJX",
+    ),
+    _Source("brax:", "brax", "._brax", "Brax: locomotion and pendulums"),
+    _Source(
+        "gymnax:",
+        "gymnax",
+        "._gymnax",
+        "gymnax: classic control, bsuite, MinAtar and small tasks",
+    ),
+)
 
 
 @final
@@ -47,13 +81,36 @@ class MissingExtraError(ImportError):
     """The environment needs a package that is not installed."""
 
 
+@final
+class Family(NamedTuple):
+    """Environments whose names begin alike.
+
+    - `prefix`: the beginning, such as `"gymnax:"`; empty for the built-in ones.
+    - `extra`: what to install for them, such as `"gymnax"`; empty if nothing.
+    - `installed`: whether they can be made here.
+    - `ids`: what may follow the prefix; empty if not installed.
+    - `about`: what they are, in one line.
+    """
+
+    prefix: str
+    extra: str
+    installed: bool
+    ids: tuple[str, ...]
+    about: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What `make` accepts."""
+        return tuple(self.prefix + id for id in self.ids)
+
+
 def make(name: str, **options: Any) -> DescribedEnv:
-    """Build an environment by its name.
+    """Builds an environment by its name.
 
     **Arguments:**
 
-    - `name`: one of [`nnx_ppo_fn.envs.available`][]. `gymnax:<id>` stands for any
-        environment that gymnax registers under `<id>`.
+    - `name`: one of `available()`, or the prefix of a family and an id that the
+      library behind it registers: `playground:<id>`, `brax:<id>`, `gymnax:<id>`.
     - `options`: settings of that environment, such as `max_episode_length`.
 
     **Returns:**
@@ -62,24 +119,26 @@ def make(name: str, **options: Any) -> DescribedEnv:
 
     **Raises:**
 
-    - [`nnx_ppo_fn.envs.UnknownEnvironmentError`][], a `ValueError`, if there is no
-        such name.
-    - [`nnx_ppo_fn.envs.MissingExtraError`][], an `ImportError`, if the name needs an
-        extra that is not installed.
+    - `UnknownEnvironmentError`, a `ValueError`, if there is no such name.
+    - `MissingExtraError`, an `ImportError`, if the name needs an extra that is not
+      installed.
+    - `MissingAssetsError`, an `ImportError`, if it needs files that cannot be
+      downloaded.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name](**options)
-    if name.startswith(_GYMNAX):
-        gymnax = _import_gymnax_adapter()
-        identifiers = [_GYMNAX + known for known in gymnax.registered_ids()]
-        if name in identifiers:
-            return gymnax.GymnaxEnv(name.removeprefix(_GYMNAX), **options)
-        raise _unknown(name, identifiers)
-    raise _unknown(name, [*_BUILT_IN, f"{_GYMNAX}<id>"])
+    for source in _SOURCES:
+        if name.startswith(source.prefix):
+            adapter = _adapter(source)
+            id = name.removeprefix(source.prefix)
+            if id in adapter.registered_ids():
+                return adapter.make(id, **options)
+            raise _unknown(name, _names(source))
+    raise _unknown(name, [*_BUILT_IN, *(source.pattern for source in _SOURCES)])
 
 
 def available(*, extras: bool = False) -> tuple[str, ...]:
-    """The names that [`nnx_ppo_fn.envs.make`][] accepts.
+    """The names that `make` accepts.
 
     **Arguments:**
 
@@ -87,33 +146,51 @@ def available(*, extras: bool = False) -> tuple[str, ...]:
 
     **Returns:**
 
-    The names of the built-in environments; with `extras`, then all `gymnax:<id>`.
+    The names of the built-in environments; with `extras`, then those of all installed
+    families.
     """
-    names = list(_BUILT_IN)
-    if extras:
-        try:
-            gymnax = _import_gymnax_adapter()
-        except MissingExtraError:
-            return tuple(names)
-        names += [_GYMNAX + known for known in gymnax.registered_ids()]
-    return tuple(names)
+    if not extras:
+        return tuple(_BUILT_IN)
+    return tuple(name for family in families() for name in family.names)
 
 
-def _import_gymnax_adapter() -> Any:
+def families() -> tuple[Family, ...]:
+    """All families of environments, the built-in one first.
+
+    Imports the libraries that are installed, which takes seconds.
+    """
+    return (
+        Family("", "", True, tuple(_BUILT_IN), _ABOUT_BUILT_IN),
+        *map(_family, _SOURCES),
+    )
+
+
+def _family(source: _Source) -> Family:
     try:
-        from . import _gymnax
+        ids = _adapter(source).registered_ids()
+    except MissingExtraError:
+        return Family(source.prefix, source.extra, False, (), source.about)
+    return Family(source.prefix, source.extra, True, ids, source.about)
+
+
+def _adapter(source: _Source) -> Any:
+    try:
+        with leniency():
+            return importlib.import_module(source.module, __package__)
     except ModuleNotFoundError as error:
-        package = (error.name or "gymnax").split(".")[0]
+        package = (error.name or source.extra).split(".")[0]
         raise MissingExtraError(
-            f"The gymnax environments need the package {package!r}, which is not "
-            'installed. Run: pip install "nnx_ppo_fn[gymnax]"'
+            f"{source.pattern} needs the package {package!r}, which is not installed; "
+            f'run: pip install "nnx_ppo_fn[{source.extra}]"'
         ) from error
-    return _gymnax
+
+
+def _names(source: _Source) -> list[str]:
+    return [source.prefix + id for id in _adapter(source).registered_ids()]
 
 
 def _unknown(name: str, names: list[str]) -> UnknownEnvironmentError:
-    matches = get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f" Did you mean {matches[0]!r}?" if matches else ""
     return UnknownEnvironmentError(
-        f"There is no environment {name!r}.{hint} The names are: {', '.join(names)}."
+        f"there is no environment {name!r}{did_you_mean(name, names)}; the names are: "
+        f"{', '.join(names)}"
     )

@@ -1,15 +1,19 @@
 """What an environment is: the protocols that the rollout relies on, our own
 state record, and the one reading of the end-of-episode flags."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Key
+import numpy as np
+from jaxtyping import Array, Bool, Key, UInt8
 
 from .._custom_types import PyTree
 from .._tree import strong, tree_map
+
+
+_KEPT_STARTS = ("first_obs", "first_pipeline_state", "first_data")
 
 
 @runtime_checkable
@@ -17,16 +21,17 @@ class EnvState(Protocol):
     """What an environment shows after a reset or a step.
 
     Any dataclass with these five fields will do; MuJoCo Playground's and Brax's
-    states are such dataclasses, and so is [`nnx_ppo_fn.envs.State`][].
+    states are such dataclasses, and so is `State`.
 
     **Attributes:**
 
     - `obs`: the observation, a pytree of arrays.
     - `reward`: the reward for the step that led here: an array, or a pytree of
-        arrays (one reward for each objective).
+      arrays (one reward for each objective).
     - `done`: whether the episode ended here, bool or float (0 or 1).
-    - `info`: extra values by name. Read by [`nnx_ppo_fn.envs.episode_flags`][]:
-        `"truncated"`, `"truncation"`, `"time_out"` and `"terminated"`.
+    - `info`: extra values by name. `episode_flags` reads `"truncated"`,
+      `"truncation"`, `"time_out"` and `"terminated"`; `final_observation` reads
+      `"final_observation"`.
     - `metrics`: values to log, by name.
     """
 
@@ -67,12 +72,12 @@ class RLEnv(Protocol):
     """
 
     def reset(self, key: Key[Array, ""], /) -> EnvState:
-        """Start an episode.
+        """Starts an episode.
 
         **Arguments:**
 
         - `key`: the source of all randomness in the episode. Another key gives
-            another start.
+          another start.
 
         **Returns:**
 
@@ -81,7 +86,7 @@ class RLEnv(Protocol):
         ...
 
     def step(self, state: Any, action: Any, /) -> EnvState:
-        """Advance by one step.
+        """Advances by one step.
 
         **Arguments:**
 
@@ -99,14 +104,14 @@ class RLEnv(Protocol):
 class DescribedEnv(RLEnv, Protocol):
     """An environment that says what a network needs in order to act in it.
 
-    Every environment that [`nnx_ppo_fn.envs.make`][] builds is one.
+    Every environment that `make` builds is one.
 
     **Attributes:**
 
     - `observation_size`: numbers in one observation.
     - `action_size`: number of choices if `discrete`, else numbers in one action.
     - `discrete`: whether an action is one integer in `[0, action_size)`. Otherwise
-        it is a vector `[action_size]` with entries in [-1, 1].
+      it is a vector `[action_size]` with entries in [-1, 1].
     - `max_episode_length`: the most steps in one episode, `None` if there is no limit.
     """
 
@@ -131,17 +136,51 @@ class DescribedEnv(RLEnv, Protocol):
         ...
 
 
+@runtime_checkable
+class RenderableEnv(RLEnv, Protocol):
+    """An environment that can show an episode.
+
+    **Attributes:**
+
+    - `seconds_per_step`: what a step is worth on the clock of the world that it shows,
+      so that a video runs at the right speed.
+    """
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds that pass in one step."""
+        ...
+
+    def render(
+        self, trajectory: Sequence[Any], *, height: int = 240, width: int = 320
+    ) -> list[UInt8[np.ndarray, "height width 3"]]:
+        """Draws one frame for every state.
+
+        **Arguments:**
+
+        - `trajectory`: states that `reset` and `step` returned, without batch axes.
+        - `height`, `width`: the size of a frame in pixels.
+
+        **Returns:**
+
+        The frames, RGB.
+        """
+        ...
+
+
+class RenderingError(RuntimeError):
+    """An environment that can be drawn cannot be drawn here."""
+
+
 @final
 class State(eqx.Module):
-    """The state of the environments in this package; an
-    [`nnx_ppo_fn.envs.EnvState`][].
+    """The state of the environments in this package; an `EnvState`.
 
     **Attributes:**
 
     - `data`: the simulator's own state, private to the environment.
-    - `obs`, `reward`, `done`, `info`, `metrics`: as in
-        [`nnx_ppo_fn.envs.EnvState`][]; `done` is bool, and `info` always has bool
-        `"terminated"` and `"truncated"`.
+    - `obs`, `reward`, `done`, `info`, `metrics`: as in `EnvState`; `done` is bool, and
+      `info` always has bool `"terminated"` and `"truncated"`.
     """
 
     data: PyTree
@@ -160,8 +199,9 @@ class State(eqx.Module):
         *,
         terminated: bool | Bool[Array, ""],
         truncated: bool | Bool[Array, ""],
+        metrics: Mapping[str, Any] | None = None,
     ) -> "State":
-        """Assemble a state from what an environment computes.
+        """Assembles a state from what an environment computes.
 
         **Arguments:**
 
@@ -170,7 +210,8 @@ class State(eqx.Module):
         - `reward`: the reward: a number, or a tree of numbers.
         - `terminated`: whether the episode ended of its own accord.
         - `truncated`: whether the time limit was reached; where `terminated` holds
-            too, the state says terminated.
+          too, the state says terminated.
+        - `metrics`: values to log, by name.
 
         **Returns:**
 
@@ -184,14 +225,14 @@ class State(eqx.Module):
             reward=tree_map(lambda number: jnp.asarray(number, jnp.float32), reward),
             done=failed | timed_out,
             info={"terminated": failed, "truncated": timed_out},
-            metrics={},
+            metrics=strong(dict(metrics or {})),
         )
 
 
 def episode_flags(
     state: EnvState,
 ) -> tuple[Bool[Array, "*batch"], Bool[Array, "*batch"]]:
-    """Read whether an episode ended, and whether a time limit was the cause.
+    """Reads whether an episode ended, and whether a time limit was the cause.
 
     The one place that knows the conventions: `done` may be bool or float; a time
     limit may be called `"truncated"`, `"truncation"` (Brax) or `"time_out"`
@@ -220,6 +261,43 @@ def episode_flags(
         done = done | terminated
         truncated = truncated & ~terminated
     return done | truncated, truncated
+
+
+def final_observation(state: EnvState) -> PyTree:
+    """The observation that an environment shows after a step, before any restart.
+
+    **Arguments:**
+
+    - `state`: what `step` returned; works for one environment and for a batch.
+
+    **Returns:**
+
+    `info["final_observation"]` where an environment that restarts itself keeps it,
+    else `obs`, which is right for every environment that does not.
+    """
+    return state.info.get("final_observation", state.obs)
+
+
+def hides_final_observation(state: EnvState) -> bool:
+    """Whether an environment restarts itself and throws its last observation away.
+
+    Told from the names in `info`, so the answer is static: Brax's and MuJoCo
+    Playground's `AutoResetWrapper` keep the start that they go back to in
+    `"first_obs"` and `"first_pipeline_state"`, or in
+    `"AutoResetWrapper_first_obs"` and `"AutoResetWrapper_first_data"`. The value of
+    a truncated episode's end cannot be asked for there.
+
+    **Arguments:**
+
+    - `state`: what `reset` or `step` returned, or the shapes of it.
+
+    **Returns:**
+
+    `False` wherever `final_observation` is right.
+    """
+    if "final_observation" in state.info:
+        return False
+    return any(name.endswith(_KEPT_STARTS) for name in state.info)
 
 
 def _as_bool(flag: Any) -> Bool[Array, "*batch"]:

@@ -9,10 +9,11 @@ import jax.random as jr
 from jaxtyping import Array, Key
 
 from .._keys import derive
+from .._suggest import did_you_mean
+from ._fit import fit
 from .adapter import PPOAdapter
 from .containers import Sequential
 from .feedforward import Dense, Initializer
-from .normalizer import Normalizer
 from .recurrent import GRU, LSTM
 from .sampling_layers import CategoricalSampler, NormalTanhSampler
 from .types import AnyModule
@@ -100,12 +101,13 @@ def make_mlp(
 
 
 def make_mlp_actor_critic(
-    obs_size: int,
-    action_size: int,
-    actor_hidden_sizes: Sequence[int],
-    critic_hidden_sizes: Sequence[int],
+    obs_size: int | None = None,
+    action_size: int | None = None,
+    actor_hidden_sizes: Sequence[int] = (64, 64),
+    critic_hidden_sizes: Sequence[int] = (64, 64),
     *,
     key: Key[Array, ""],
+    env: Any = None,
     activation: Activation | str = "relu",
     normalize_obs: bool = True,
     initializer_scale: float = 1.0,
@@ -131,6 +133,10 @@ def make_mlp_actor_critic(
     - `action_size`: components of a continuous action, or the number of discrete ones.
     - `actor_hidden_sizes`, `critic_hidden_sizes`: of the hidden layers.
     - `key`: for the initial weights.
+    - `env`: the environment to act in, instead of `obs_size`, `action_size` and
+      `discrete`. Observations that are images or trees are joined to one array after
+      the normaliser; of a mapping with the entries `"state"` and `"privileged_state"`,
+      which MuJoCo Playground has, the network sees the former.
     - `activation`: as in `make_mlp_layers`.
     - `normalize_obs`: whether a `Normalizer` comes first; else the `PPOAdapter` stands
       alone.
@@ -146,33 +152,40 @@ def make_mlp_actor_critic(
     **Returns:**
 
     A network for PPO.
+
+    **Raises:**
+
+    `ValueError` unless either the sizes are given or an environment that says them.
     """
+    border = fit(obs_size, action_size, discrete, env)
     if kernel_init is None:
         kernel_init = jax.nn.initializers.variance_scaling(
             initializer_scale, "fan_in", "uniform"
         )
     adapter = _heads(
-        obs_size,
-        action_size,
+        border.features,
+        border.action_size,
         actor_hidden_sizes,
         critic_hidden_sizes,
         key=key,
         activation=activation,
-        discrete=discrete,
+        discrete=border.discrete,
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
         policy_scale=policy_scale,
         kernel_init=kernel_init,
     )
-    return Sequential([Normalizer(obs_size), adapter]) if normalize_obs else adapter
+    before = border.layers(normalize_obs)
+    return Sequential([*before, adapter]) if before else adapter
 
 
 def make_recurrent_actor_critic(
-    obs_size: int,
-    action_size: int,
+    obs_size: int | None = None,
+    action_size: int | None = None,
     *,
     key: Key[Array, ""],
+    env: Any = None,
     cell: str = "lstm",
     hidden_features: int = 128,
     discrete: bool = False,
@@ -190,7 +203,7 @@ def make_recurrent_actor_critic(
 
     **Arguments:**
 
-    - `obs_size`, `action_size`: as in `make_mlp_actor_critic`.
+    - `obs_size`, `action_size`, `env`: as in `make_mlp_actor_critic`.
     - `key`: for the initial weights.
     - `cell`: `"lstm"` or `"gru"`.
     - `hidden_features`: size of the memory.
@@ -206,9 +219,12 @@ def make_recurrent_actor_critic(
     **Returns:**
 
     A network for PPO.
+
+    **Raises:** as `make_mlp_actor_critic`.
     """
+    border = fit(obs_size, action_size, discrete, env)
     memory = _named("cell", cell, _CELLS)(
-        obs_size,
+        border.features,
         hidden_features,
         key=derive(key, "memory"),
         trainable_initial_state=trainable_initial_state,
@@ -216,26 +232,27 @@ def make_recurrent_actor_critic(
     )
     heads = _heads(
         hidden_features,
-        action_size,
+        border.action_size,
         head_sizes,
         head_sizes,
         key=derive(key, "heads"),
         activation=activation,
-        discrete=discrete,
+        discrete=border.discrete,
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
         policy_scale=policy_scale,
         kernel_init=kernel_init,
     )
-    return Sequential([*_normalizer(obs_size, normalize_obs), memory, heads])
+    return Sequential([*border.layers(normalize_obs), memory, heads])
 
 
 def make_variational_actor_critic(
-    obs_size: int,
-    action_size: int,
+    obs_size: int | None = None,
+    action_size: int | None = None,
     *,
     key: Key[Array, ""],
+    env: Any = None,
     latent_size: int = 16,
     encoder_sizes: Sequence[int] = (64,),
     head_sizes: Sequence[int] = (64,),
@@ -253,7 +270,7 @@ def make_variational_actor_critic(
 
     **Arguments:**
 
-    - `obs_size`, `action_size`: as in `make_mlp_actor_critic`.
+    - `obs_size`, `action_size`, `env`: as in `make_mlp_actor_critic`.
     - `key`: for the initial weights.
     - `latent_size`: size of the latent.
     - `encoder_sizes`: hidden layers before the latent.
@@ -264,8 +281,11 @@ def make_variational_actor_critic(
     **Returns:**
 
     A network for PPO.
+
+    **Raises:** as `make_mlp_actor_critic`.
     """
-    sizes = [obs_size, *encoder_sizes]
+    border = fit(obs_size, action_size, discrete, env)
+    sizes = [border.features, *encoder_sizes]
     encoder = make_mlp_layers(
         sizes,
         key=derive(key, "encoder"),
@@ -280,12 +300,12 @@ def make_variational_actor_critic(
     )
     heads = _heads(
         latent_size,
-        action_size,
+        border.action_size,
         head_sizes,
         head_sizes,
         key=derive(key, "heads"),
         activation=activation,
-        discrete=discrete,
+        discrete=border.discrete,
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
@@ -294,7 +314,7 @@ def make_variational_actor_critic(
     )
     return Sequential(
         [
-            *_normalizer(obs_size, normalize_obs),
+            *border.layers(normalize_obs),
             *encoder,
             to_latent,
             VariationalBottleneck(latent_size, kl_weight),
@@ -347,10 +367,6 @@ def _heads(
     return PPOAdapter(action=Sequential([*actor, policy, sampler]), value=critic)
 
 
-def _normalizer(obs_size: int, wanted: bool) -> list[AnyModule]:
-    return [Normalizer(obs_size)] if wanted else []
-
-
 def _scaled(initializer: Initializer, factor: float) -> Initializer:
     def scaled(*arguments: Any) -> Array:
         return factor * initializer(*arguments)
@@ -365,5 +381,6 @@ def _named(kind: str, choice: Any, choices: dict[str, Any]) -> Any:
     if choice not in choices:
         raise ValueError(
             f"unknown {kind} {choice!r}; choose one of {', '.join(map(repr, choices))}"
+            f"{did_you_mean(choice, choices)}"
         )
     return choices[choice]

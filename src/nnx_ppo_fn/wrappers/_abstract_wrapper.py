@@ -29,6 +29,11 @@ class AbstractWrapper(eqx.Module):
         """That of the environment inside."""
         return cast(Any, self.env).action_size
 
+    @property
+    def discrete(self) -> bool:
+        """That of the environment inside."""
+        return cast(Any, self.env).discrete
+
     def __getattr__(self, name: str) -> Any:
         # Without `env`, as while unpickling, there is nothing to ask.
         if name == "env" or (name.startswith("__") and name.endswith("__")):
@@ -45,7 +50,7 @@ def replace(state: S, **changes: Any) -> S:
     """
     if not dataclasses.is_dataclass(state):
         raise TypeError(
-            "Wrappers need an environment whose state is a dataclass, got a state of "
-            f"type {type(state).__name__}."
+            "wrappers need an environment whose state is a dataclass, got a state of "
+            f"type {type(state).__name__}"
         )
     return cast(S, dataclasses.replace(cast(Any, state), **changes))

@@ -15,7 +15,7 @@ from ._abstract_wrapper import AbstractWrapper, replace
 
 @final
 class EpisodeWrapper(AbstractWrapper):
-    """Truncate every episode after a number of steps.
+    """Truncates every episode after a number of steps.
 
     Counts the steps of an episode in `info["step_counter"]`. At the limit
     `info["truncated"]` is set, and with it `done`. A step on which the environment
@@ -27,8 +27,8 @@ class EpisodeWrapper(AbstractWrapper):
     - `env`: any environment whose state is a dataclass.
     - `max_len`: the time limit in steps.
     - `random_phase`: whether each reset starts the count at a random step in
-        `[0, max_len)` instead of 0. Environments that were started together are then
-        not cut short together, at the price of shorter episodes.
+      `[0, max_len)` instead of 0. Environments that were started together are then
+      not cut short together, at the price of shorter episodes.
 
     **Raises:**
 
@@ -50,7 +50,7 @@ class EpisodeWrapper(AbstractWrapper):
         return self.max_len if inside is None else min(self.max_len, inside)
 
     def reset(self, key: Key[Array, ""]) -> EnvState:
-        """Start an episode and its count.
+        """Starts an episode and its count.
 
         **Arguments:**
 
@@ -68,12 +68,12 @@ class EpisodeWrapper(AbstractWrapper):
         if "step_counter" in state.info:
             raise ValueError(
                 "The info of the environment inside EpisodeWrapper already has a "
-                "'step_counter'. Use a single EpisodeWrapper, with the smaller limit."
+                "'step_counter'; use a single EpisodeWrapper, with the smaller limit"
             )
         return self._mark(state, counter)
 
     def step(self, state: Any, action: Any) -> EnvState:
-        """Advance by one step.
+        """Advances by one step.
 
         **Arguments:**
 

@@ -12,7 +12,7 @@ from ._abstract_wrapper import AbstractWrapper, replace
 
 @final
 class RewardScalingWrapper(AbstractWrapper):
-    """Multiply all rewards by a number.
+    """Multiplies all rewards by a number.
 
     Advantages are normalised, values are not: a critic learns best when returns are
     of the order of one.
@@ -20,7 +20,7 @@ class RewardScalingWrapper(AbstractWrapper):
     **Arguments:**
 
     - `env`: any environment whose state is a dataclass. If it has several rewards,
-        all are scaled alike.
+      all are scaled alike.
     - `reward_scale`: the factor.
     """
 
@@ -33,7 +33,7 @@ class RewardScalingWrapper(AbstractWrapper):
         return getattr(self.env, "max_episode_length", None)
 
     def reset(self, key: Key[Array, ""]) -> EnvState:
-        """Start an episode.
+        """Starts an episode.
 
         **Arguments:**
 
@@ -46,7 +46,7 @@ class RewardScalingWrapper(AbstractWrapper):
         return self._scale(self.env.reset(key))
 
     def step(self, state: Any, action: Any) -> EnvState:
-        """Advance by one step.
+        """Advances by one step.
 
         **Arguments:**
 

@@ -1,0 +1,100 @@
+"""What a network needs to know of an environment."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast, final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+from .._tree import canonical
+from .normalizer import Normalizer
+from .types import AnyModule
+from .utils import Filter, Flattener
+
+
+_POLICY_KEY = "state"
+_PRIVILEGED_KEY = "privileged_state"
+
+
+@final
+class Fit(NamedTuple):
+    """The border between a network and its environment.
+
+    - `observation`: one observation's shapes and dtypes.
+    - `picked`: whether `observation` is only the entry `"state"` of what comes.
+    - `action_size`: components of an action, or the number of choices.
+    - `discrete`: whether an action is a choice.
+    """
+
+    observation: Any
+    picked: bool
+    action_size: int
+    discrete: bool
+
+    @property
+    def features(self) -> int:
+        """Numbers in one observation."""
+        leaves = jtu.tree_leaves(self.observation)
+        return sum(math.prod(leaf.shape) for leaf in leaves)
+
+    def layers(self, normalize: bool) -> list[AnyModule]:
+        """What stands before the first layer that wants an array `[B, features]`."""
+        layers: list[AnyModule] = []
+        if self.picked:
+            layers.append(Filter({_POLICY_KEY: _POLICY_KEY}))
+        if normalize:
+            shown = {_POLICY_KEY: self.observation} if self.picked else self.observation
+            layers.append(Normalizer.like(shown))
+        if self.picked or not self._is_vector:
+            layers.append(Flattener())
+        return layers
+
+    @property
+    def _is_vector(self) -> bool:
+        """Whether one observation is an array of floats, `[features]`."""
+        shape = getattr(self.observation, "shape", None)
+        return shape == (self.features,) and jnp.issubdtype(
+            self.observation.dtype, jnp.inexact
+        )
+
+
+def fit(obs_size: int | None, action_size: int | None, discrete: bool, env: Any) -> Fit:
+    """Reads the sizes from an environment, or takes them as given.
+
+    **Arguments:** those of `make_mlp_actor_critic`.
+
+    **Raises:**
+
+    `ValueError` unless either both sizes are given or an environment that says them.
+    """
+    if env is None:
+        if obs_size is None or action_size is None:
+            raise ValueError(
+                "expected obs_size and action_size, or env=..., which says both"
+            )
+        return Fit(
+            jax.ShapeDtypeStruct((obs_size,), "float32"), False, action_size, discrete
+        )
+    if obs_size is not None or action_size is not None:
+        raise ValueError(
+            "expected either env=... or obs_size and action_size, got both; the "
+            "environment says the sizes"
+        )
+    if not hasattr(env, "action_size"):
+        raise ValueError(
+            f"{type(env).__name__} does not say its action_size; give it that "
+            "attribute, or pass obs_size and action_size instead of env"
+        )
+    observation = canonical(jax.eval_shape(env.reset, jax.random.key(0)).obs)
+    picked = isinstance(observation, Mapping) and {
+        _POLICY_KEY,
+        _PRIVILEGED_KEY,
+    } <= set(cast(Mapping[str, Any], observation))
+    return Fit(
+        observation[_POLICY_KEY] if picked else observation,
+        picked,
+        env.action_size,
+        discrete or getattr(env, "discrete", False),
+    )

@@ -1,0 +1,156 @@
+"""Modules that pick from trees of arrays, and put them together."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast, final, TypeAlias
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array
+
+from .._suggest import did_you_mean
+from .._tree import canonical
+from ._errors import CompositionError
+from .types import output, StatefulModuleOutput, StatelessModule
+
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and positions that lead to a part of a tree."""
+
+
+@final
+class Flattener(StatelessModule[Any, Any]):
+    """Joins a tree of arrays into one array `[B, features]`.
+
+    Every array is flattened but for its first axis; entries of a mapping come in the
+    order of their sorted keys. Integers and booleans become `float32`.
+    """
+
+    preserve_levels: int = eqx.field(static=True)
+
+    def __init__(self, preserve_levels: int = 0):
+        """**Arguments:**
+
+        - `preserve_levels`: how many levels of mappings, lists and tuples stay; what is
+          below them is joined.
+
+        **Raises:**
+
+        `ValueError` if it is negative.
+        """
+        if preserve_levels < 0:
+            raise ValueError(
+                f"preserve_levels must be at least 0, got {preserve_levels}"
+            )
+        self.preserve_levels = preserve_levels
+
+    def __call__(
+        self, state: tuple[()], x: Any, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[tuple[()], Any]:
+        """Joins `x`, leaves `[B, ...]`."""
+        leaves = jtu.tree_leaves(x)
+        if not leaves:
+            raise CompositionError("expected at least one array, got an empty tree")
+        joined = _join_below(canonical(x), self.preserve_levels)
+        return output(joined, batch=len(leaves[0]))
+
+
+@final
+class Filter(StatelessModule[Any, dict[str, Any]]):
+    """Picks parts of a tree and names them; what is not named is dropped.
+
+    **Example:**
+
+    ```python
+    Filter({"joints": ("body", "joint_angles"), "goal": "goal"})
+    ```
+    """
+
+    parts: tuple[tuple[str, Path | Callable[[Any], Any]], ...] = eqx.field(static=True)
+
+    def __init__(self, spec: Any):
+        """**Arguments:**
+
+        - `spec`: by the name of each output, what it is: a key of the input, a tuple
+          of keys and positions that lead further down, or a function of the whole
+          input.
+
+        **Raises:**
+
+        `CompositionError` if it is not such a mapping.
+        """
+        if not isinstance(spec, Mapping) or not spec:
+            raise CompositionError(
+                "Filter expects a mapping such as {'goal': 'goal'}, got "
+                f"{type(spec).__name__ if spec else 'an empty one'}"
+            )
+        named = canonical(cast(Mapping[str, Any], spec))
+        self.parts = tuple((name, _as_path(name, named[name])) for name in named)
+
+    def __call__(
+        self, state: tuple[()], x: Any, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[tuple[()], dict[str, Any]]:
+        """Picks from `x`, leaves `[B, ...]`."""
+        picked = {
+            name: part(x) if callable(part) else _at(x, part)
+            for name, part in self.parts
+        }
+        return output(picked, batch=len(jtu.tree_leaves(x)[0]))
+
+
+def _join_below(tree: Any, levels: int) -> Any:
+    if levels and isinstance(tree, dict):
+        branches = cast(dict[Any, Any], tree)
+        return {key: _join_below(branches[key], levels - 1) for key in branches}
+    if levels and isinstance(tree, (list, tuple)):
+        items = [_join_below(item, levels - 1) for item in cast(list[Any], tree)]
+        return items if isinstance(tree, list) else tuple(items)
+    if levels:
+        raise CompositionError(
+            f"expected {levels} more levels of mappings, lists or tuples to preserve, "
+            f"got {type(tree).__name__}"
+        )
+    return jnp.concatenate([_features(leaf) for leaf in jtu.tree_leaves(tree)], axis=-1)
+
+
+def _features(leaf: Array) -> Array:
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        leaf = leaf.astype(jnp.float32)
+    return leaf.reshape((len(leaf), -1))
+
+
+def _as_path(name: str, part: Any) -> Path | Callable[[Any], Any]:
+    if isinstance(part, str):
+        return (part,)
+    if callable(part) or (isinstance(part, tuple) and part):
+        return part
+    raise CompositionError(
+        f"Filter's {name!r} must be a key, a tuple of keys or a function, got {part!r}"
+    )
+
+
+def _at(tree: Any, path: Path) -> Any:
+    for depth, step in enumerate(path):
+        place = "".join(f"[{before!r}]" for before in path[:depth])
+        if isinstance(tree, Mapping):
+            branches = cast(Mapping[Any, Any], tree)
+            if step not in branches:
+                hint = did_you_mean(str(step), map(str, branches))
+                raise CompositionError(
+                    f"x{place} has no entry {step!r}; it has "
+                    f"{', '.join(map(repr, branches))}{hint}"
+                )
+            tree = branches[step]
+        elif isinstance(tree, (list, tuple)) and isinstance(step, int):
+            items = cast(tuple[Any, ...], tree)
+            if not -len(items) <= step < len(items):
+                raise CompositionError(
+                    f"x{place} has {len(items)} entries, none at {step}"
+                )
+            tree = items[step]
+        else:
+            raise CompositionError(
+                f"expected x{place} to have an entry {step!r}, got "
+                f"{type(tree).__name__}"
+            )
+    return tree

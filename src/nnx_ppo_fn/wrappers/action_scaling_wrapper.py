@@ -1,0 +1,96 @@
+"""Actions in the units of the environment."""
+
+from collections.abc import Sequence
+from typing import Any, final, TypeAlias
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from ..envs._scaling import to_bounds
+from ..envs.types import EnvState, RLEnv
+from ._abstract_wrapper import AbstractWrapper
+
+
+Bound: TypeAlias = float | int | Sequence[float | int] | np.ndarray | Array
+"""One number for the whole action, or one for each of its entries."""
+
+
+@final
+class ActionScalingWrapper(AbstractWrapper):
+    """Maps a policy's actions, in [-1, 1], onto the bounds of an environment.
+
+    -1 becomes the lower bound and 1 the upper one, linearly; whatever lies outside is
+    clipped.
+
+    **Arguments:**
+
+    - `env`: an environment whose action is one vector, or any other array.
+    - `low`, `high`: the bounds that it expects.
+
+    **Raises:**
+
+    `ValueError` if a bound is not finite, or not below its counterpart.
+    """
+
+    env: RLEnv
+    low: tuple[float, ...] | float = eqx.field(static=True)
+    high: tuple[float, ...] | float = eqx.field(static=True)
+
+    def __init__(self, env: RLEnv, low: Bound, high: Bound):
+        self.env = env
+        # Plain numbers, by which the wrapper compares and hashes.
+        self.low = _plain(low)
+        self.high = _plain(high)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise ValueError(
+                "ActionScalingWrapper needs finite bounds, got "
+                f"low={self.low}, high={self.high}"
+            )
+        if not np.less(low, high).all():
+            raise ValueError(
+                "ActionScalingWrapper needs low below high, got "
+                f"low={self.low}, high={self.high}"
+            )
+
+    @property
+    def max_episode_length(self) -> int | None:
+        """That of the environment inside; `None` if it does not say."""
+        return getattr(self.env, "max_episode_length", None)
+
+    def reset(self, key: Key[Array, ""]) -> EnvState:
+        """Starts an episode.
+
+        **Arguments:**
+
+        - `key`: the source of all randomness in the episode.
+
+        **Returns:**
+
+        The first state.
+        """
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Float[Array, "..."]) -> EnvState:
+        """Advances by one step.
+
+        **Arguments:**
+
+        - `state`: the previous state.
+        - `action`: numbers in [-1, 1], in the shape that the environment inside
+          expects.
+
+        **Returns:**
+
+        The next state.
+        """
+        low, high = (
+            np.broadcast_to(np.asarray(bound, action.dtype), action.shape)
+            for bound in (self.low, self.high)
+        )
+        return self.env.step(state, to_bounds(action, low, high))
+
+
+def _plain(bound: Bound) -> tuple[float, ...] | float:
+    array = np.asarray(bound, np.float64)
+    return tuple(array.tolist()) if array.ndim else float(array)

@@ -1,0 +1,103 @@
+"""Which runs belong together, and what their mean and spread are."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nnx_ppo_fn.cli.grouping import find_runs, group_runs, labels
+from nnx_ppo_fn.cli.usage import UsageError
+
+
+METRIC = "eval/episode_reward/mean"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes the part of a run that is read here."""
+
+    def write(name, points, *, env="a", policy="mlp", seed=0, metric=METRIC, **ppo):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        train = {"ppo": ppo, "seed": seed, "iterations_per_call": seed}
+        description = {"environment": env, "policy": policy, "train": train}
+        (folder / "config.json").write_text(json.dumps(description))
+        lines = [json.dumps({"step": step, metric: x}) for step, x in points]
+        (folder / "metrics.jsonl").write_text("\n".join(lines))
+        return folder
+
+    return write
+
+
+def test_runs_that_differ_in_the_seed_are_one_group(write, tmp_path):
+    write("b/seed1", [(0, 0.0), (10, 4.0), (20, 6.0)], seed=1)
+    write("b/seed0", [(0, 2.0), (10, 2.0), (20, None), (30, 9.0)], seed=0)
+    write("other", [(0, 1.0)], policy="gru")
+    gru, mlp = sorted(
+        group_runs(find_runs([tmp_path]), METRIC), key=lambda group: len(group.curves)
+    )
+    steps, mean, spread = mlp.mean_and_spread()
+    # As far as both go: at 20, one is half way from 2 at 10 to 9 at 30.
+    np.testing.assert_array_equal(steps, [0, 10, 20])
+    np.testing.assert_allclose(mean, [1.0, 3.0, (6.0 + 5.5) / 2])
+    np.testing.assert_allclose(spread, [1.0, 1.0, 0.25])
+    assert [len(group.curves) for group in (gru, mlp)] == [1, 2]
+
+
+def test_a_run_counts_once(write, tmp_path):
+    folder = write("runs/x", [(0, 1.0)])
+    assert find_runs([tmp_path, folder, tmp_path / "runs"]) == [folder]
+
+
+def test_labels_say_what_differs(write):
+    runs = [
+        write("a", [(0, 1.0)], policy="mlp", learning_rate=1e-3),
+        write("b", [(0, 1.0)], policy="mlp", learning_rate=1e-2),
+        write("c", [(0, 1.0)], policy="gru", learning_rate=1e-3),
+    ]
+    title, names = labels(group_runs(runs, METRIC))
+    assert title == "a"
+    assert names == [
+        "mlp, learning_rate 0.001 (1 seed)",
+        "mlp, learning_rate 0.01 (1 seed)",
+        "gru, learning_rate 0.001 (1 seed)",
+    ]
+
+
+def test_environments_are_not_told_apart_by_their_presets(write):
+    runs = [
+        write("a", [(0, 1.0)], env="a", total_steps=1),
+        write("b", [(0, 1.0)], env="b", total_steps=2),
+    ]
+    title, names = labels(group_runs(runs, METRIC))
+    assert (title, names) == ("mlp", ["a (1 seed)", "b (1 seed)"])
+
+
+def test_seeds_alone_need_no_name(write):
+    runs = [write(f"{seed}", [(0, 1.0)], seed=seed) for seed in range(2)]
+    assert labels(group_runs(runs, METRIC)) == ("a · mlp", ["2 seeds"])
+
+
+def test_seeds_without_common_steps_have_no_mean(write):
+    runs = [write("a", [(0, 1.0)], seed=0), write("b", [(5, 1.0)], seed=1)]
+    (group,) = group_runs(runs, METRIC)
+    assert [len(part) for part in group.mean_and_spread()] == [0, 0, 0]
+
+
+def test_what_cannot_be_compared(write, tmp_path):
+    with pytest.raises(UsageError, match="there is no folder"):
+        find_runs([tmp_path / "nothing"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no run"):
+        find_runs([tmp_path / "empty"])
+    run = write("a", [(0, 1.0)])
+    with pytest.raises(UsageError, match="did you mean 'eval/episode_reward/mean'"):
+        group_runs([run], "eval/episode_rewards/mean")
+    with pytest.raises(UsageError, match="no finite value"):
+        group_runs([write("b", [(0, None)])], METRIC)
+    (run / "metrics.jsonl").write_text("{")
+    with pytest.raises(UsageError, match="cannot read"):
+        group_runs([run], METRIC)
+    (run / "config.json").write_text("{")
+    with pytest.raises(UsageError, match="cannot read"):
+        group_runs([run], METRIC)

@@ -1,0 +1,99 @@
+"""Several seeds at once."""
+
+import dataclasses
+import json
+
+import jax.random as jr
+import pytest
+
+from nnx_ppo_fn.algorithms.seeds import SeedsInterrupted
+from nnx_ppo_fn.cli import main, training_seeds
+from nnx_ppo_fn.runs import load_run, read_metrics
+from small_runs import FILES, files_in, moved, result_of, SMALL
+
+
+EVALUATION = "eval/episode_reward/mean"
+THREE = [*SMALL, "--policy", "mlp", "--seed", "4", "--seeds", "3"]
+
+
+def trained(*, faults=("", "", ""), interrupted=False):
+    """A `train_seeds` that has nothing to do; a seed with a fault says nothing."""
+
+    def train(env, make_network, config, *, seeds, log_fn, **_):
+        network = make_network(jr.key(0))
+        results = []
+        for seed, fault in zip(seeds, faults, strict=True):
+            result = result_of(env, moved(network), config)
+            history = [{"step": 512, EVALUATION: float(seed)}]
+            results.append(
+                dataclasses.replace(result, eval_history=history, fault=fault)
+            )
+        metrics = [
+            {} if fault else {EVALUATION: float(seed), "eval/episode_reward/std": 0.0}
+            for seed, fault in zip(seeds, faults, strict=True)
+        ]
+        log_fn(metrics, 0)
+        log_fn(metrics, 512)
+        if interrupted:
+            raise SeedsInterrupted(results)
+        return results
+
+    return train
+
+
+def test_every_seed_has_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training_seeds, "train_seeds", trained())
+    folder = tmp_path / "runs"
+    assert main([*THREE, "--out", str(folder)]) == 0
+    assert files_in(folder) == ["learning_curve.png", "seed4", "seed5", "seed6"]
+    for seed in (4, 5, 6):
+        run = folder / f"seed{seed}"
+        assert files_in(run) == FILES
+        assert json.loads((run / "config.json").read_text())["train"]["seed"] == seed
+        assert [line[EVALUATION] for line in read_metrics(run)] == [seed, seed]
+        assert load_run(run)[2].seed == seed
+    text = capsys.readouterr().out
+    assert "1,024 steps in 8 environments, seeds 4 to 6" in text
+    # The mean of 4, 5 and 6, and the root of two thirds.
+    assert "evaluation    return 5.00 ± 0.816 over seeds" in text
+    assert "512 of 1,024 steps | evaluation return 5.00" in text
+    assert main(["plot", str(folder), "--out", str(tmp_path / "a.png")]) == 0
+    assert "  3 seeds  5.00 ± 0.816 after 512 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        ({"faults": ("", "it broke", "")}, 1, "error: seed 5: it broke"),
+        ({"interrupted": True}, 130, "interrupted after 512 steps; {} keeps the runs"),
+    ],
+    ids=["fault", "interrupted"],
+)
+def test_what_there_is_is_kept(options, code, complaint, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training_seeds, "train_seeds", trained(**options))
+    folder = tmp_path / "runs"
+    assert main([*THREE, "--quiet", "--out", str(folder)]) == code
+    printed = capsys.readouterr()
+    assert printed.out == f"{folder}\n"
+    assert printed.err == f"nnx-ppo-fn: {complaint.format(folder)}\n"
+    assert files_in(folder / "seed6") == FILES
+    load_run(folder / "seed5")
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path, monkeypatch, one_line):
+    def refuse(*_, **__):
+        raise ValueError("not like this")
+
+    monkeypatch.setattr(training_seeds, "train_seeds", refuse)
+    assert main([*THREE, "--out", str(tmp_path / "runs")]) == 2
+    assert "not like this" in one_line()
+    assert files_in(tmp_path) == []
+
+
+def test_seeds_are_trained(tmp_path, capsys):
+    folder = tmp_path / "runs"
+    assert main([*SMALL, "--policy", "mlp", "--seeds", "2", "--out", str(folder)]) == 0
+    for seed in (17, 18):
+        lines = read_metrics(folder / f"seed{seed}")
+        assert [line["step"] for line in lines] == [0, 512, 1024]
+        assert lines[-1]["replay/log_ratio_max"] <= 1e-4
