@@ -1,19 +1,15 @@
 """What the README says works."""
 
-import re
-from pathlib import Path
-
 import jax.random as jr
 import pytest
 
 from nnx_ppo_fn.presets import build
 from nnx_ppo_fn.runs import RunFolder
+from pages import blocks, HOME, python_blocks, README
 
 
-HOME = Path(__file__).parent.parent
-README = (HOME / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SHELL = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+PYTHON = python_blocks(README)
+SHELL = [text for language, text in blocks(README) if language == "sh"]
 
 
 @pytest.fixture

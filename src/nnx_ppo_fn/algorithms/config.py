@@ -57,7 +57,7 @@ class PPOConfig(eqx.Module):
       every minibatch, or the `"rollout"`'s.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
       with unchanged weights may show; training stops above it. `None` chooses by the
-      precision of the network's parameters and of matrix products; see `tolerance.py`.
+      precision of the network's parameters and of matrix products.
     - `logging_level`: which metrics are computed.
     - `logging_percentiles`: percentiles that sum up distributions, such as
       `(0, 50, 100)`, or `None` for mean and deviation.
@@ -190,7 +190,7 @@ class TrainConfig(eqx.Module):
     - `ppo`: how to learn.
     - `eval`: when and how long to evaluate.
     - `video`: when to record an episode.
-    - `seed`: of everything random, unless `train_ppo` is given a key.
+    - `seed`: of everything random; a key given to `train_ppo` wins.
     - `checkpoint_every_steps`: environment steps between calls of `checkpoint_fn`.
     - `iterations_per_call`: the most iterations that run in one compiled call before
       the host sees their metrics.

@@ -283,13 +283,12 @@ class MemoryProbe(AbstractProbe):
 
 @final
 class TruncationProbe(AbstractProbe):
-    r"""Is a time limit told from an end? The observation is always the same and each
+    """Is a time limit told from an end? The observation is always the same and each
     step is rewarded with 1; a time limit cuts the episode short, but nothing ever
     terminates.
 
-    The value is $1 / (1 - \gamma)$ at every step, with discounting factor $\gamma$,
-    whatever the policy. Taking the limit for an end gives at most the number of
-    steps that are left.
+    The value is `1 / (1 - discounting_factor)` at every step, whatever the policy.
+    Taking the limit for an end gives at most the number of steps that are left.
 
     **Arguments:**
 
@@ -311,7 +310,7 @@ class TruncationProbe(AbstractProbe):
     def optimal_value(
         self, observation: Observations, discounting_factor: float
     ) -> Values:
-        r"""$1 / (1 - \gamma)$."""
+        """`1 / (1 - discounting_factor)`."""
         return jnp.full(observation.shape[:-1], 1 / (1 - discounting_factor))
 
     def _observe(self, hidden: _Hidden) -> Float[Array, " size"]:
@@ -323,12 +322,12 @@ class TruncationProbe(AbstractProbe):
 
 @final
 class CountingProbe(AbstractProbe):
-    r"""Where in the episode are we? The observation is the number of steps since the
+    """Where in the episode are we? The observation is the number of steps since the
     reset, each step is rewarded with 1, and a time limit cuts the episode short.
 
     Shows at a glance which step, reset or final observation a piece of experience
-    came from. The value is $1 / (1 - \gamma)$ at every step, with discounting factor
-    $\gamma$, whatever the policy.
+    came from. The value is `1 / (1 - discounting_factor)` at every step, whatever the
+    policy.
 
     **Arguments:**
 
@@ -350,7 +349,7 @@ class CountingProbe(AbstractProbe):
     def optimal_value(
         self, observation: Observations, discounting_factor: float
     ) -> Values:
-        r"""$1 / (1 - \gamma)$."""
+        """`1 / (1 - discounting_factor)`."""
         return jnp.full(observation.shape[:-1], 1 / (1 - discounting_factor))
 
     def _observe(self, hidden: _Hidden) -> Float[Array, " size"]:
