@@ -126,7 +126,7 @@ def known_presets() -> dict[str, presets.Preset]:
     """All presets that there are, by the name of an environment or of a family."""
     return {
         **presets.PRESETS,
-        **{f"{family}<id>": one for family, one in presets.FAMILIES.items()},
+        **{f"{family}<id>": one for family, one in presets.FAMILY_PRESETS.items()},
     }
 
 

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.random as jr
 import jax.tree_util as jtu
 
-from nnx_ppo_fn.algorithms.loop import TrainResult
 from nnx_ppo_fn.algorithms.step import new_training_state
+from nnx_ppo_fn.algorithms.types import TrainResult
 
 
 FILES = ["config.json", "learning_curve.png", "metrics.jsonl", "network.eqx"]

@@ -7,7 +7,7 @@ import pytest
 from nnx_ppo_fn.algorithms.checks import check_training
 from nnx_ppo_fn.algorithms.types import own
 from nnx_ppo_fn.envs import CartPole, make, UnknownEnvironmentError
-from nnx_ppo_fn.presets import build, POLICIES, preset
+from nnx_ppo_fn.presets import build, NetworkOptions, POLICIES, preset
 
 
 ENVIRONMENTS = ("cartpole", "hidden-cartpole", "pendulum", "probe:memory")
@@ -154,3 +154,25 @@ def test_unknown_names(env_name, policy, error, hint, getkey):
 def test_batches_that_cannot_be_divided(getkey):
     with pytest.raises(ValueError, match="n_envs=6 cannot be divided"):
         build("cartpole", "lstm", key=getkey(), n_envs=6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 0}, "hidden_size must be at least 1"),
+        ({"latent_size": -3}, "latent_size must be at least 1"),
+        ({"kl_weight": np.nan}, "kl_weight must be in"),
+        ({"entropy_weight": np.inf}, "entropy_weight must be in"),
+        ({"min_std": -1.0}, "min_std must be in"),
+        ({"policy_scale": np.nan}, "policy_scale must be in"),
+    ],
+)
+def test_networks_that_cannot_be_built_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        NetworkOptions(**change)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-320, np.inf, np.nan])
+def test_rewards_can_be_scaled_back(scale):
+    with pytest.raises(ValueError, match="reward_scale must be in"):
+        dataclasses.replace(preset("cartpole"), reward_scale=scale)

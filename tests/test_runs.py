@@ -1,12 +1,15 @@
 """Run folders: what is written is what is read."""
 
 import json
+import math
+from pathlib import Path
 
+import jax.random as jr
 import pytest
 
 from nnx_ppo_fn.algorithms.config import VideoConfig
 from nnx_ppo_fn.presets import build
-from nnx_ppo_fn.runs import load_run, RunFolder
+from nnx_ppo_fn.runs import load_run, RunFolder, series
 from small_runs import files_in
 
 
@@ -70,6 +73,20 @@ def test_a_run_from_before_there_were_videos_is_read(described):
     assert load_run(folder)[2].video == VideoConfig()
 
 
+def test_settings_that_are_none_are_named(described):
+    folder, description = described("probe:memory", "mlp")
+    description["network"]["hiden_size"] = 3
+    (folder / "config.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="no setting 'hiden_size' .*'hidden_size'"):
+        load_run(folder)
+
+
+def test_a_series_has_the_steps_of_its_values():
+    lines = [{"step": 0, "a": 1.0}, {"step": 1, "b": 2.0}, {"step": 2, "a": 3.0}]
+    lines += [{"step": 3, "a": math.nan}, {"step": 4, "a": math.inf}]
+    assert series(lines, "a") == ([0, 2], [1.0, 3.0])
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no config.json"):
         load_run(tmp_path)
@@ -88,5 +105,25 @@ def test_what_others_put_into_a_folder_is_not_thrown_away(tmp_path, getkey):
     setup = build("probe:memory", "mlp", key=getkey())
     folder = RunFolder(tmp_path / "run", "probe:memory", "mlp", setup)
     (folder.path / "notes.txt").touch()
+    (folder.path / "videos").mkdir()
+    (folder.path / "videos" / "a.gif").touch()
     folder.discard()
     assert files_in(folder.path) == ["notes.txt"]
+
+
+def test_weights_that_cannot_be_written_leave_those_before(described, monkeypatch):
+    path, _ = described("probe:memory", "mlp")
+    before = (path / "network.eqx").read_bytes()
+    setup = build("probe:memory", "mlp", key=jr.key(1))
+
+    def fill(path, data):
+        path.touch()
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    folder = object.__new__(RunFolder)
+    folder.path = path
+    with pytest.raises(OSError, match="no space left"):
+        folder.save_network(setup.network)
+    assert files_in(path) == ["config.json", "metrics.jsonl", "network.eqx"]
+    assert (path / "network.eqx").read_bytes() == before

@@ -33,11 +33,6 @@ from .algorithms.config import (
     VideoData as VideoData,
 )
 from .algorithms.evaluation import evaluate as evaluate
-from .algorithms.loop import (
-    TrainingFault as TrainingFault,
-    TrainingInterrupted as TrainingInterrupted,
-    TrainingStopped as TrainingStopped,
-)
 from .algorithms.loss import ppo_loss as ppo_loss
 from .algorithms.ppo import train_ppo as train_ppo
 from .algorithms.replay import replay as replay
@@ -45,13 +40,17 @@ from .algorithms.rollout import (
     initial_rollout_state as initial_rollout_state,
     unroll_env as unroll_env,
 )
-from .algorithms.seeds import (
-    SeedsInterrupted as SeedsInterrupted,
-    train_seeds as train_seeds,
-)
+from .algorithms.seeds import train_seeds as train_seeds
 from .algorithms.step import (
     new_training_state as new_training_state,
     ppo_step as ppo_step,
+)
+from .algorithms.stopping import (
+    SeedsInterrupted as SeedsInterrupted,
+    SeedsStopped as SeedsStopped,
+    TrainingFault as TrainingFault,
+    TrainingInterrupted as TrainingInterrupted,
+    TrainingStopped as TrainingStopped,
 )
 from .algorithms.trajectory import (
     record_episode as record_episode,

@@ -5,29 +5,28 @@
   a number that is not finite is `null`.
 - `network.eqx`: the weights, as `equinox.tree_serialise_leaves` writes them.
 - `learning_curve.png`: drawn by the command line.
+- `tensorboard`, `wandb`, `videos`: folders that the command line fills where it is
+  asked to.
 """
 
-import functools as ft
+import contextlib
 import importlib.metadata
+import io
 import json
 import math
-import operator
-from collections.abc import Mapping
+import shutil
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final, TypeAlias
+from typing import Any, final
 
 import equinox as eqx
 import jax.random as jr
 
+from ._files import expect_folder, replacing
 from .algorithms.callbacks import JSONLines
-from .algorithms.config import (
-    as_json,
-    EvalConfig,
-    LoggingLevel,
-    PPOConfig,
-    TrainConfig,
-    VideoConfig,
-)
+from .algorithms.config import TrainConfig
+from .algorithms.settings_json import as_json, from_json
+from .algorithms.types import Metrics
 from .envs.registry import make
 from .envs.types import DescribedEnv
 from .networks.types import StatefulModule
@@ -38,9 +37,9 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 NETWORK = "network.eqx"
 PICTURE = "learning_curve.png"
-
-Metrics: TypeAlias = Mapping[str, int | float]
-"""Numbers by name; counts are integers."""
+TENSORBOARD = "tensorboard"
+WANDB = "wandb"
+VIDEOS = "videos"
 
 
 @final
@@ -52,6 +51,7 @@ class RunFolder:
     """
 
     path: Path
+    _description: str
     _metrics: JSONLines
 
     def __init__(self, path: Path, env_name: str, policy: str, setup: Setup):
@@ -65,16 +65,15 @@ class RunFolder:
 
         **Raises:**
 
-        `OSError`, see `expect_unused`, and where the folder cannot be made.
+        `OSError`, see `expect_unused`, and where the folder cannot be made. Then there
+        is none.
         """
-        expect_unused(path)
-        path.mkdir(parents=True, exist_ok=True)
         network = options_in_use(setup.eval_env, policy, setup.preset.network)
         description = {
             "environment": env_name,
             "policy": policy,
             "reward_scale": setup.preset.reward_scale,
-            "network": {name: as_json(option) for name, option in network.items()},
+            "network": as_json(network),
             "train": as_json(setup.config),
             # What the settings leave to the library, as it was decided here.
             "decided": {"replay_tolerance": setup.replay_tolerance},
@@ -82,12 +81,32 @@ class RunFolder:
                 name: _version(name) for name in ("nnx_ppo_fn", "jax", "equinox")
             },
         }
-        # "x" fails where another process has just begun a run in the same folder.
-        with (path / CONFIG).open("x", encoding="utf-8") as file:
-            json.dump(description, file, indent=2, allow_nan=False)
-            file.write("\n")
         self.path = path
-        self._metrics = JSONLines(path / METRICS)
+        self._description = json.dumps(description, indent=2, allow_nan=False) + "\n"
+        expect_unused(path)
+        self._describe()
+        try:
+            self._metrics = JSONLines(path / METRICS)
+        except OSError:
+            self._remove(METRICS, CONFIG)
+            raise
+
+    def _describe(self) -> None:
+        """Makes the folder with the description; leaves none if that fails."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        # "x" fails where another process has just begun a run in the same folder.
+        file = (self.path / CONFIG).open("x", encoding="utf-8")
+        try:
+            with file:
+                file.write(self._description)
+        except OSError:
+            self._remove(CONFIG)
+            raise
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+        remove_if_empty(self.path)
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Appends one line of metrics.
@@ -100,10 +119,21 @@ class RunFolder:
         self._metrics.on_iteration(metrics, step)
 
     def save_network(self, network: StatefulModule[Any, Any, Any]) -> None:
-        """Writes the weights; a reader never sees half of them."""
-        unfinished = self.path / (NETWORK + ".part")
-        eqx.tree_serialise_leaves(unfinished, network)
-        unfinished.replace(self.path / NETWORK)
+        """Writes the weights; a reader never sees half of them.
+
+        A folder that somebody has taken away meanwhile is made again.
+
+        **Raises:**
+
+        `OSError` where they cannot be written; what was there before stays.
+        """
+        # Equinox would wrap the error of a full disk.
+        written = io.BytesIO()
+        eqx.tree_serialise_leaves(written, network)
+        if not (self.path / CONFIG).exists():
+            self._describe()
+        with replacing(self.path / NETWORK) as unfinished:
+            unfinished.write_bytes(written.getbuffer())
 
     @property
     def has_network(self) -> bool:
@@ -116,11 +146,17 @@ class RunFolder:
 
     def discard(self) -> None:
         """Takes the folder away again; what others have put there stays."""
-        self.close()
-        for name in (METRICS, CONFIG):
-            (self.path / name).unlink(missing_ok=True)
-        if self.path.is_dir() and not any(self.path.iterdir()):
-            self.path.rmdir()
+        with contextlib.suppress(OSError):
+            self.close()
+        for name in (TENSORBOARD, WANDB, VIDEOS):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        self._remove(METRICS, NETWORK, PICTURE, CONFIG)
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Removes a folder, unless there is something in it."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def expect_unused(path: Path) -> None:
@@ -130,13 +166,9 @@ def expect_unused(path: Path) -> None:
 
     - `FileExistsError` if there is something in it.
     - `NotADirectoryError` if it, or what it would be in, is a file.
+    - `PermissionError` if nothing can be written there.
     """
-    for place in (path, *path.parents):
-        if place.exists() and not place.is_dir():
-            inside = "" if place == path else f", so {path} cannot be inside it"
-            raise NotADirectoryError(
-                f"{place} is not a folder but a file{inside}. Choose another folder."
-            )
+    expect_folder(path)
     if (path / CONFIG).exists():
         raise FileExistsError(
             f"{path} already holds a run. Choose another folder, or move this one away."
@@ -164,7 +196,8 @@ def load_run(
     **Raises:**
 
     - `FileNotFoundError` if the folder does not hold a run with weights.
-    - `ValueError` if the weights do not belong to the network that the run describes.
+    - `ValueError` if the description is not of a run, or the weights do not belong to
+      the network that it describes.
     - `ImportError` if the environment needs an extra that is not installed.
 
     **Example:**
@@ -181,54 +214,90 @@ def load_run(
                 f"{folder} holds no finished run: it has no {name}."
             )
     description = read_description(folder)
-    env = make(description["environment"])
-    template = eqx.filter_eval_shape(
-        build_network,
-        env,
-        description["policy"],
-        NetworkOptions(**description["network"]),
-        key=jr.key(0),
-    )
+    with _blaming(folder / CONFIG):
+        config = from_json(TrainConfig, _said(description, "train"))
+        options = from_json(NetworkOptions, _said(description, "network"))
+        env = make(description["environment"])
+        template = eqx.filter_eval_shape(
+            build_network, env, description["policy"], options, key=jr.key(0)
+        )
     try:
         network = eqx.tree_deserialise_leaves(folder / NETWORK, template)
     except (RuntimeError, ValueError, EOFError) as error:
         raise ValueError(
-            f"{folder / NETWORK} does not fit the network that {CONFIG} describes. "
-            f"It was written with {_in_words(description['versions'])}."
+            f"{folder / NETWORK} is damaged, or of another network than {CONFIG} "
+            f"describes{_versions(description)}."
         ) from error
-    return env, network, _train_config(description["train"])
+    return env, network, config
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What `config.json` says."""
-    return json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    """What `config.json` says.
+
+    **Raises:**
+
+    `OSError` or `ValueError` where it cannot be read, or does not describe a run.
+    """
+    path = folder / CONFIG
+    with _blaming(path):
+        description = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(description, dict):
+            raise ValueError("it does not hold an object")
+        for name in ("environment", "policy"):
+            if not isinstance(_said(description, name), str):
+                raise ValueError(f"{name!r} is not a name")
+        return description
 
 
 def read_metrics(folder: Path) -> list[Metrics]:
-    """All lines of `metrics.jsonl`; a `null` is NaN again."""
-    lines = (folder / METRICS).read_text(encoding="utf-8").splitlines()
-    return [
-        {
-            name: math.nan if value is None else value
-            for name, value in json.loads(line).items()
-        }
+    """All lines of `metrics.jsonl`; a `null` is NaN again.
+
+    A last line that was cut short is left out: the run has died, or is writing it.
+
+    **Raises:**
+
+    `OSError` or `ValueError` where they cannot be read.
+    """
+    path = folder / METRICS
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    metrics: list[Metrics] = []
+    for position, line in enumerate(lines, 1):
+        try:
+            metrics.append(_numbers(json.loads(line)))
+        except json.JSONDecodeError as error:
+            if position < len(lines):
+                raise ValueError(f"{path}, line {position}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{path}, line {position}: {error}") from error
+    return metrics
+
+
+def _numbers(line: Any) -> Metrics:
+    """A line as metrics; `ValueError` if it is none."""
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int | float):
+        raise ValueError("expected numbers by name, with a step")
+    for name, value in line.items():
+        if not isinstance(value, int | float | None):
+            raise ValueError(f"expected a number as {name!r}, got {value!r}")
+    return {name: math.nan if value is None else value for name, value in line.items()}
+
+
+def series(
+    lines: Sequence[Metrics], name: str
+) -> tuple[list[int | float], list[int | float]]:
+    """The steps at which a metric was logged, and its values.
+
+    **Arguments:**
+
+    - `lines`: what `read_metrics` returned.
+    - `name`: of the metric. What is not finite is left out.
+    """
+    points = [
+        (line["step"], line[name])
         for line in lines
+        if math.isfinite(line.get(name, math.nan))
     ]
-
-
-def _train_config(settings: Mapping[str, Any]) -> TrainConfig:
-    """The settings of a run; what an older version did not know has its default."""
-    ppo: dict[str, Any] = dict(settings["ppo"])
-    names: list[str] = ppo["logging_level"]
-    flags = (LoggingLevel[name] for name in names)
-    ppo["logging_level"] = ft.reduce(operator.or_, flags, LoggingLevel.NONE)
-    if ppo["logging_percentiles"] is not None:
-        ppo["logging_percentiles"] = tuple(ppo["logging_percentiles"])
-    whole: dict[str, Any] = dict(settings)
-    whole["ppo"] = PPOConfig(**ppo)
-    whole["eval"] = EvalConfig(**settings["eval"])
-    whole["video"] = VideoConfig(**settings.get("video", {}))
-    return TrainConfig(**whole)
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def _version(name: str) -> str:
@@ -238,5 +307,29 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _in_words(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+def _versions(description: Mapping[str, Any]) -> str:
+    versions = description.get("versions")
+    if not isinstance(versions, Mapping):
+        return ""
+    listed = (f"{name} {version}" for name, version in versions.items())
+    return f"; it was written with {', '.join(listed)}"
+
+
+def _said(description: Mapping[str, Any], name: str) -> Any:
+    if name not in description:
+        raise ValueError(f"it does not say which {name!r} it was")
+    return description[name]
+
+
+@contextlib.contextmanager
+def _blaming(path: Path) -> Generator[None, None, None]:
+    """A context in which whatever fails is due to what is written in a file."""
+    try:
+        yield
+    except (OSError, ImportError):
+        raise
+    except Exception as error:
+        # An edited value may fail as late, and as oddly, as where it is used.
+        raise ValueError(
+            f"{path} is damaged or of another version: {error}"
+        ) from error

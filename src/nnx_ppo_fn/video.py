@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ._extras import import_extra
+from ._files import replacing
 
 
 Frames: TypeAlias = UInt8[np.ndarray, "frames height width 3"]
@@ -51,11 +52,7 @@ def write_video(
     ```
     """
     path = Path(path)
-    if path.suffix.lower() not in _WRITERS:
-        raise ValueError(
-            f"expected a file name that ends in {' or '.join(_WRITERS)}, got "
-            f"{path.name!r}"
-        )
+    expect_video_name(path)
     if not 0 < seconds_per_step < math.inf:
         raise ValueError(
             f"seconds_per_step must be above 0 and finite, got {seconds_per_step}"
@@ -72,7 +69,18 @@ def write_video(
     stride = max(1, math.ceil(round(_SHORTEST_SECONDS / seconds_per_step, 6)))
     shown = pictures[(len(pictures) - 1) % stride :: stride]
     path.parent.mkdir(parents=True, exist_ok=True)
-    _WRITERS[path.suffix.lower()](path, shown, stride * seconds_per_step)
+    with replacing(path) as unfinished:
+        write = _WRITERS[path.suffix.lower()]
+        write(unfinished, shown, stride * seconds_per_step)
+
+
+def expect_video_name(path: Path) -> None:
+    """Raises `ValueError` unless `write_video` knows what the name ends in."""
+    if path.suffix.lower() not in _WRITERS:
+        raise ValueError(
+            f"expected a file name that ends in {' or '.join(_WRITERS)}, got "
+            f"{path.name!r}"
+        )
 
 
 def _write_gif(path: Path, frames: Frames, seconds: float) -> None:
@@ -100,6 +108,7 @@ def _write_mp4(path: Path, frames: Frames, seconds: float) -> None:
     pixels = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
     pace = ["-r", str(1 / seconds)]
     encoded = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+    encoded += ["-f", "mp4"]
     command = [ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *pixels, *pace]
     # Through a pipe of our own: imageio's writer forks, of which JAX warns.
     done = subprocess.run(
@@ -108,8 +117,9 @@ def _write_mp4(path: Path, frames: Frames, seconds: float) -> None:
         stderr=subprocess.PIPE,
     )
     if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip()
-        raise OSError(f"ffmpeg could not write {path}: {reason}")
+        # It says the same in several lines, and in the last one why.
+        _, _, reason = done.stderr.decode(errors="replace").strip().rpartition(": ")
+        raise OSError(f"ffmpeg failed: {reason}")
 
 
 _WRITERS: Mapping[str, Callable[[Path, Frames, float], None]] = {

@@ -16,7 +16,6 @@ from nnx_ppo_fn.algorithms.callbacks import (
     WandB,
     wandb_video_fn,
 )
-from nnx_ppo_fn.algorithms.config import as_json, VideoConfig
 from nnx_ppo_fn.algorithms.types import TrainResult, VideoData
 from nnx_ppo_fn.video import write_video
 
@@ -184,15 +183,3 @@ def test_a_missing_package_is_told_before_training(monkeypatch, make, package, e
     message = rf"needs the package '{package}'.*pip install \"nnx_ppo_fn\[{extra}\]\""
     with pytest.raises(ImportError, match=message):
         make()
-
-
-def test_settings_as_json_are_the_settings():
-    settings = as_json(TrainConfig(video=VideoConfig(enabled=True)))
-    assert json.loads(json.dumps(settings)) == settings
-    assert settings["video"] == {
-        "enabled": True,
-        "every_steps": 200_000,
-        "episode_length": 1000,
-        "height": 480,
-        "width": 640,
-    }

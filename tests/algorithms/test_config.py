@@ -14,6 +14,7 @@ from nnx_ppo_fn.algorithms.config import VideoConfig
 @pytest.mark.parametrize(
     "settings, message",
     [
+        ({"n_envs": 2**16, "rollout_length": 2**16}, "must be less than 4294967296"),
         ({"n_envs": 18, "n_minibatches": 4}, "n_envs=18.*try n_envs=16 or 20"),
         ({"n_envs": 3, "n_minibatches": 4}, "try n_envs=4"),
         (
@@ -38,12 +39,12 @@ def test_types_are_looked_at_without_a_type_checker_too():
         config._expect_choice("truncation", "ignore", ("bootstrap", "mask", "nnx_ppo"))
     for wrong in ("1e-3", None, True):
         with pytest.raises(TypeError, match="learning_rate must be a number"):
-            config._expect_range("learning_rate", wrong, 0.0, 1.0)
+            config.expect_range("learning_rate", wrong, 0.0, 1.0)
     with pytest.raises(ValueError, match="learning_rate must be in"):
-        config._expect_range("learning_rate", np.float32(-1), 0.0, 1.0)
+        config.expect_range("learning_rate", np.float32(-1), 0.0, 1.0)
     for wrong in (2.5, True, "4"):
         with pytest.raises(TypeError, match="rollout_length must be an integer"):
-            config._expect_count("rollout_length", wrong, least=1)
+            config.expect_count("rollout_length", wrong, least=1)
     with pytest.raises(TypeError, match=r"write TrainConfig\(ppo=PPOConfig"):
         config.expect_config(PPOConfig())
     with pytest.raises(TypeError, match="expected a TrainConfig, got dict"):

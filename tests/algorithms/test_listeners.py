@@ -2,7 +2,7 @@ import pytest
 
 from nnx_ppo_fn.algorithms.callbacks import Callback
 from nnx_ppo_fn.algorithms.listeners import as_stop, ListenerFailed, Listeners
-from nnx_ppo_fn.algorithms.loop import TrainingInterrupted, TrainingStopped
+from nnx_ppo_fn.algorithms.stopping import TrainingInterrupted, TrainingStopped
 from nnx_ppo_fn.algorithms.types import TrainResult
 
 

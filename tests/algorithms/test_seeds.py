@@ -12,7 +12,8 @@ import pytest
 from nnx_ppo_fn import make_recurrent_actor_critic, train_ppo
 from nnx_ppo_fn._keys import derive
 from nnx_ppo_fn.algorithms.config import EvalConfig, PPOConfig, TrainConfig
-from nnx_ppo_fn.algorithms.seeds import SeedsInterrupted, train_seeds
+from nnx_ppo_fn.algorithms.seeds import _expect_seeds, train_seeds
+from nnx_ppo_fn.algorithms.stopping import SeedsInterrupted, SeedsStopped
 from nnx_ppo_fn.algorithms.types import Status
 from nnx_ppo_fn.envs import CartPole, State
 from nnx_ppo_fn.wrappers import EpisodeWrapper
@@ -110,15 +111,21 @@ def test_a_fault_stops_its_own_seed_alone():
 
     lines = []
     config = dataclasses.replace(
-        CONFIG, eval=EvalConfig(enabled=False), iterations_per_call=3
+        CONFIG,
+        eval=EvalConfig(every_steps=96, n_envs=2, max_episode_length=3),
+        iterations_per_call=3,
     )
     results = train_seeds(
         env, make, config, seeds=range(6), log_fn=lambda m, s: lines.append(m)
     )
     broken = [bool(result.fault) for result in results]
     assert 0 < sum(broken) < 6
+    # The first line is that of the evaluation before training.
+    told = [sum(bool(line[seed]) for line in lines[1:]) for seed in range(6)]
+    assert told == [result.total_iterations for result in results]
     for result, is_broken, last in zip(results, broken, lines[-1], strict=True):
         status = int(result.training_state.status)
+        assert len(result.eval_history) == 1 + (not is_broken)
         if is_broken:
             assert status == Status.REWARD_NOT_FINITE
             assert "the reward of environment" in result.fault
@@ -147,14 +154,29 @@ class _Explosive:
         return State.create((), state.obs, reward, terminated=False, truncated=False)
 
 
-def test_ctrl_c_keeps_what_there_is():
+def test_ctrl_c_is_heeded_when_all_of_a_call_is_told():
+    told = []
+
     def stop(metrics, step):
-        if step == 64:
+        told.append(step)
+        if step == 32:
             raise KeyboardInterrupt
 
     with pytest.raises(SeedsInterrupted) as caught:
         train_seeds(ENV, make_network, CONFIG, seeds=SEEDS, log_fn=stop)
     assert [result.total_steps for result in caught.value.results] == [64, 64]
+    assert told == [0, 32, 64]
+
+
+def test_a_log_that_fails_loses_no_seed():
+    def fail(metrics, step):
+        if step == 64:
+            raise OSError("no space left")
+
+    with pytest.raises(SeedsStopped, match="log_fn failed after 64 .*no space") as stop:
+        train_seeds(ENV, make_network, CONFIG, seeds=SEEDS, log_fn=fail)
+    assert [result.total_steps for result in stop.value.results] == [64, 64]
+    assert isinstance(stop.value.__cause__, OSError)
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1]])
@@ -173,3 +195,22 @@ def test_networks_must_be_alike():
 
     with pytest.raises(ValueError, match="same structure"):
         train_seeds(ENV, make, CONFIG, seeds=SEEDS)
+
+
+@pytest.mark.parametrize("seeds", [3, None, [0.5], ["1"], jnp.zeros(2)])
+def test_seeds_are_integers(seeds):
+    """The runtime checker would speak first, so the check is called by itself."""
+    with pytest.raises(TypeError, match="list of integer seeds"):
+        _expect_seeds(seeds)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_no_two_seeds_are_the_same_one(seed):
+    with pytest.raises(ValueError, match="seed must be"):
+        train_seeds(ENV, make_network, CONFIG, seeds=[seed])
+    with pytest.raises(ValueError, match="seed must be"):
+        TrainConfig(seed=seed)
+
+
+def test_seeds_may_be_an_array():
+    assert _expect_seeds(np.arange(2)) == _expect_seeds(jnp.arange(2)) == [0, 1]

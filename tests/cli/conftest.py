@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from nnx_ppo_fn.algorithms.ppo import train_ppo
-from nnx_ppo_fn.cli import main, training
+from nnx_ppo_fn.cli import main, one_seed
 from small_runs import SMALL
 
 
@@ -19,7 +19,7 @@ def run(tmp_path_factory):
         return results[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "train_ppo", remembered)
+        patch.setattr(one_seed, "train_ppo", remembered)
         patch.setattr(sys, "stdout", stdout)
         code = main([*SMALL, "--seed", "3", "--out", str(folder)])
     assert code == 0

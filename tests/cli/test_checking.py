@@ -115,6 +115,8 @@ def test_observations_of_an_environment_differ_between_rows(checked):
             "mine.layers has no 'halfed' (did you mean 'halved'?)",
         ),
         (["mine.layer:halved"], "no module 'mine.layer' (did you mean 'layers'?)"),
+        (["json.decoder.foo:X"], "there is no module 'json.decoder.foo'"),
+        (["mine..layers:halved"], "expected package.module:object"),
         (["mien.layers:halved"], "there is no module 'mien' (did you mean 'mine'?)"),
         (["mine.broken:halved"], "No module named 'no_such_package'"),
         (["mine.layers:number"], "but a int"),

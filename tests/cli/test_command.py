@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import nnx_ppo_fn
-from nnx_ppo_fn.cli import command, main, preparation, training
+from nnx_ppo_fn.cli import command, main, one_seed, preparation
 from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.runs import read_metrics
 from nnx_ppo_fn.testing import LawViolation
@@ -148,7 +148,7 @@ def test_what_training_refuses_is_one_line(error, one_line, tmp_path, monkeypatc
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setattr(training, "train_ppo", refuse)
+    monkeypatch.setattr(one_seed, "train_ppo", refuse)
     folder = tmp_path / "run"
     assert main([*SMALL, "--out", str(folder)]) == 2
     assert " ".join(str(error).split()) in one_line()
@@ -159,7 +159,7 @@ def test_an_error_at_the_start_leaves_no_folder(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise MemoryError("the device is full")
 
-    monkeypatch.setattr(training, "train_ppo", fail)
+    monkeypatch.setattr(one_seed, "train_ppo", fail)
     with pytest.raises(MemoryError, match="the device is full"):
         main([*SMALL, "--out", str(tmp_path / "run")])
     assert files_in(tmp_path) == []
@@ -170,7 +170,7 @@ def test_an_error_in_the_middle_is_not_hidden(tmp_path, monkeypatch):
         log_fn({"losses/critic/mean": 1.0}, 512)
         raise ValueError("a fault of the program")
 
-    monkeypatch.setattr(training, "train_ppo", fail)
+    monkeypatch.setattr(one_seed, "train_ppo", fail)
     with pytest.raises(ValueError, match="a fault of the program"):
         main([*SMALL, "--out", str(tmp_path / "run")])
     assert read_metrics(tmp_path / "run") == [{"step": 512, "losses/critic/mean": 1.0}]

@@ -1,5 +1,6 @@
 """The command `eval`."""
 
+import json
 from contextlib import closing
 
 import jax.random as jr
@@ -10,6 +11,7 @@ from PIL import Image
 from nnx_ppo_fn.algorithms.evaluation import evaluate
 from nnx_ppo_fn.cli import evaluation, main
 from nnx_ppo_fn.cli.progress import number
+from nnx_ppo_fn.envs import CartPole, RenderingError
 from nnx_ppo_fn.presets import build
 from nnx_ppo_fn.runs import load_run, RunFolder
 
@@ -67,17 +69,24 @@ def test_options_reach_the_episodes(run, played, capsys):
     assert not played["deterministic"] and played["n_envs"] == 1000
 
 
-def test_the_film_is_one_of_the_episodes(tmp_path, played, capsys, getkey):
+@pytest.fixture
+def balanced(tmp_path, getkey):
+    """The folder of a run that can be drawn."""
     setup = build("cartpole", "mlp", key=getkey())
     with closing(RunFolder(tmp_path / "run", "cartpole", "mlp", setup)) as folder:
         folder.save_network(setup.network)
+    return folder.path
+
+
+def test_the_film_is_one_of_the_episodes(balanced, tmp_path, played, capsys):
     film = tmp_path / "films" / "a.gif"
     size = ["--height", "60", "--width", "90"]
-    assert main(["eval", str(folder.path), "--render", str(film), *size]) == 0
+    assert main(["eval", str(balanced), "--render", str(film), *size]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
+    env, network, _ = load_run(balanced)
     metrics = evaluate(
-        setup.eval_env,
-        setup.network,
+        env,
+        network,
         key=played["key"],
         n_envs=1,
         max_episode_length=500,
@@ -87,6 +96,44 @@ def test_the_film_is_one_of_the_episodes(tmp_path, played, capsys, getkey):
     with Image.open(film) as picture:
         assert picture.size == (90, 60)
         assert np.asarray(picture.convert("RGB")).std() > 0
+
+
+def test_a_film_of_another_kind_is_refused_before_anything_is_played(
+    balanced, one_line, played
+):
+    assert main(["eval", str(balanced), "--render", "a.avi"]) == 2
+    assert "--render: expected a file name that ends in .gif or .mp4" in one_line()
+    assert not played
+
+
+def test_where_nothing_can_be_drawn_the_reason_is_told(
+    balanced, one_line, played, tmp_path, monkeypatch
+):
+    def refuse(*_, **__):
+        raise RenderingError("there is no OpenGL")
+
+    monkeypatch.setattr(CartPole, "render", refuse)
+    film = tmp_path / "a.gif"
+    assert main(["eval", str(balanced), "--render", str(film)]) == 2
+    assert f"cannot write {film}: there is no OpenGL" in one_line()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"network": {"hidden_sise": 3}}, "no setting 'hidden_sise' (did you mean"),
+        ({"train": 3}, "expected the settings of TrainConfig, got 3"),
+        ({"policy": "lstn"}, "did you mean 'lstm'"),
+        ({"environment": None}, "does not say which 'environment' it was"),
+    ],
+)
+def test_a_description_that_is_none(change, complaint, balanced, one_line):
+    path = balanced / "config.json"
+    changed = {**json.loads(path.read_text()), **change}
+    kept = {name: value for name, value in changed.items() if value is not None}
+    path.write_text(json.dumps(kept))
+    assert main(["eval", str(balanced)]) == 2
+    assert complaint in one_line()
 
 
 def test_what_cannot_be_evaluated(run, one_line, tmp_path):

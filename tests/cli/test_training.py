@@ -7,15 +7,28 @@ import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from nnx_ppo_fn.algorithms.evaluation import evaluate
-from nnx_ppo_fn.algorithms.loop import TrainingFault, TrainingInterrupted
-from nnx_ppo_fn.cli import main, training
+from nnx_ppo_fn.algorithms.stopping import (
+    TrainingFault,
+    TrainingInterrupted,
+    TrainingStopped,
+)
+from nnx_ppo_fn.cli import main, one_seed
 from nnx_ppo_fn.cli.progress import number
 from nnx_ppo_fn.envs import MemoryProbe
 from nnx_ppo_fn.presets import build
-from nnx_ppo_fn.runs import load_run, read_metrics
-from small_runs import cut_short, FILES, files_in, first_decision, result_of, SMALL
+from nnx_ppo_fn.runs import load_run, read_metrics, RunFolder
+from small_runs import (
+    cut_short,
+    FILES,
+    files_in,
+    first_decision,
+    result_of,
+    SMALL,
+    trained_at_once,
+)
 
 
 def test_a_run_says_what_it_does_and_how_it_went(run):
@@ -85,6 +98,12 @@ def test_a_loaded_network_can_be_evaluated(run):
     assert metrics["eval/lifespan/mean"] == env.max_episode_length
 
 
+def log_failed(result):
+    stop = TrainingStopped("log_fn failed; look into .result", result)
+    stop.__cause__ = OSError("the disk is full")
+    return stop
+
+
 @pytest.mark.parametrize(
     ("how", "code", "complaint"),
     [
@@ -94,8 +113,9 @@ def test_a_loaded_network_can_be_evaluated(run):
             1,
             "error: the reward of environment 3 is bad",
         ),
+        (log_failed, 1, "error: OSError: the disk is full"),
     ],
-    ids=["interrupted", "fault"],
+    ids=["interrupted", "fault", "log failed"],
 )
 def test_what_there_is_is_kept(how, code, complaint, capsys, tmp_path, monkeypatch):
     initial = []
@@ -104,7 +124,7 @@ def test_what_there_is_is_kept(how, code, complaint, capsys, tmp_path, monkeypat
         initial.append(network)
         return cut_short(how)(env, network, config, **options)
 
-    monkeypatch.setattr(training, "train_ppo", train)
+    monkeypatch.setattr(one_seed, "train_ppo", train)
     folder = tmp_path / "run"
     assert main([*SMALL, "--out", str(folder)]) == code
     printed = capsys.readouterr()
@@ -126,7 +146,7 @@ def test_what_there_is_is_kept(how, code, complaint, capsys, tmp_path, monkeypat
 
 
 def test_quiet_prints_the_folder_alone(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "train_ppo", cut_short(TrainingInterrupted))
+    monkeypatch.setattr(one_seed, "train_ppo", cut_short(TrainingInterrupted))
     folder = tmp_path / "run"
     assert main([*SMALL, "--quiet", "--out", str(folder)]) == 130
     assert capsys.readouterr().out == f"{folder}\n"
@@ -134,7 +154,7 @@ def test_quiet_prints_the_folder_alone(capsys, tmp_path, monkeypatch):
 
 def test_runs_have_a_folder_of_their_own_by_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "train_ppo", cut_short(TrainingInterrupted))
+    monkeypatch.setattr(one_seed, "train_ppo", cut_short(TrainingInterrupted))
     main([*SMALL, "--policy", "mlp", "--seed", "4", "--quiet"])
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("probe-memory-mlp-seed4-")
@@ -145,7 +165,7 @@ def test_training_returns_are_in_the_unit_of_the_environment(tmp_path, monkeypat
         log_fn({"episode/return/mean": 5.0, "episode/length/mean": 50.0}, 4096)
         raise TrainingInterrupted(result_of(env, network, config))
 
-    monkeypatch.setattr(training, "train_ppo", train)
+    monkeypatch.setattr(one_seed, "train_ppo", train)
     main(["train", "cartpole", "--policy", "mlp", "--out", str(tmp_path / "run")])
     (line,) = read_metrics(tmp_path / "run")
     # The preset scales cart-pole's rewards by 0.1.
@@ -154,3 +174,20 @@ def test_training_returns_are_in_the_unit_of_the_environment(tmp_path, monkeypat
         "episode/return/mean": 50.0,
         "episode/length/mean": 50.0,
     }
+
+
+@pytest.mark.parametrize("name", ["save_network", "savefig"])
+def test_what_cannot_be_saved_is_told(name, tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise OSError(28, "no space left")
+
+    owner = RunFolder if name == "save_network" else Figure
+    monkeypatch.setattr(owner, name, refuse)
+    monkeypatch.setattr(one_seed, "train_ppo", trained_at_once)
+    folder = tmp_path / "run"
+    assert main([*SMALL, "--quiet", "--out", str(folder)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == f"{folder}\n"
+    place = "into" if name == "save_network" else folder / "learning_curve.png"
+    assert printed.err.startswith(f"nnx-ppo-fn: error: cannot write {place}".rstrip())
+    assert printed.err.endswith(": no space left\n")

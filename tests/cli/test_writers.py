@@ -6,10 +6,11 @@ from PIL import Image
 
 from nnx_ppo_fn.algorithms.callbacks import Callback
 from nnx_ppo_fn.algorithms.types import VideoData
-from nnx_ppo_fn.cli import main, training, writers
+from nnx_ppo_fn.cli import main, one_seed, writers
 from small_runs import FILES, files_in, result_of
 
 
+BEGUN = ["config.json", "metrics.jsonl"]
 CARTPOLE = ["train", "cartpole", "--policy", "mlp", "--quiet"]
 
 
@@ -33,7 +34,7 @@ def told(monkeypatch):
         options["checkpoint_fn"](result.training_state, 512)
         return result
 
-    monkeypatch.setattr(training, "train_ppo", train)
+    monkeypatch.setattr(one_seed, "train_ppo", train)
     return given
 
 
@@ -98,4 +99,20 @@ def test_an_environment_that_cannot_be_drawn_is_refused(tmp_path, one_line):
     asked = ["train", "probe:memory", "--video.enabled", "--n-envs", "8"]
     assert main([*asked, "--out", str(tmp_path / "run")]) == 2
     assert "cannot draw itself" in one_line()
+    assert files_in(tmp_path) == []
+
+
+def test_what_was_written_before_training_began_is_not_kept(
+    tmp_path, monkeypatch, one_line
+):
+    def refuse(*_, callbacks, video_fn, **__):
+        callbacks[0].on_iteration({"a": 1.0}, 0)
+        video_fn(VideoData(np.zeros((2, 8, 8, 3), np.uint8), 0, 5.0, 1))
+        assert files_in(tmp_path / "run") == sorted([*BEGUN, "tensorboard", "videos"])
+        raise ValueError("not like this")
+
+    monkeypatch.setattr(one_seed, "train_ppo", refuse)
+    asked = ["--tensorboard", "--video.enabled", "--out", str(tmp_path / "run")]
+    assert main([*CARTPOLE, *asked]) == 2
+    assert "not like this" in one_line()
     assert files_in(tmp_path) == []

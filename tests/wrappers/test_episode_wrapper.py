@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import pickle
+import warnings
 from typing import Any
 
 import jax
@@ -96,8 +97,17 @@ def test_truncates_at_exactly_the_limit():
         (Scripted(2, 2, "truncation"), [(0, 0), (1, 1)]),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*time_out")
 def test_ends_and_limits(inside, expected):
     assert flags(EpisodeWrapper(inside, 3), len(expected)) == expected
+
+
+def test_a_limit_that_may_be_none_is_believed_aloud():
+    with pytest.warns(UserWarning, match="time_out.* a fall included"):
+        EpisodeWrapper(Scripted(9, 2, "time_out"), 3).reset(jr.key(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EpisodeWrapper(Scripted(9, 2, "time_out", True), 3).reset(jr.key(0))
 
 
 def test_keeps_the_form_of_the_state():

@@ -10,7 +10,8 @@ from typing import Any, final, TextIO
 
 from .._extras import import_extra
 from ..video import write_video
-from .config import as_json, TrainConfig
+from .config import TrainConfig
+from .settings_json import as_json
 from .types import Metrics, TrainResult, VideoData
 
 

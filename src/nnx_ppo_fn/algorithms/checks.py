@@ -14,7 +14,7 @@ import jax.tree_util as jtu
 
 from .._custom_types import PyTree
 from .._tree import shape_text
-from ..envs import DescribedEnv, EnvState, RLEnv
+from ..envs import EnvState, is_described, RLEnv
 from ..networks._errors import CompositionError
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput
@@ -194,7 +194,7 @@ def _check_actions(env: RLEnv, actions: PyTree) -> None:
 
     Environments describe actions of one array; trees of them are left to `step`.
     """
-    if not isinstance(env, DescribedEnv) or len(jtu.tree_leaves(actions)) != 1:
+    if not is_described(env) or len(jtu.tree_leaves(actions)) != 1:
         return
     (actions,) = jtu.tree_leaves(actions)
     size = env.action_size

@@ -5,10 +5,8 @@ a Python number as a weak scalar, so a changed coefficient does not compile anew
 a sweep puts an array in its place and maps over it.
 """
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, cast, final, Literal, TypeAlias
+from typing import Any, final, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -24,6 +22,12 @@ from .types import (
 
 Scalar: TypeAlias = int | float | Array
 """A number, or an array of numbers to map over."""
+
+# `jax.random.key` looks at 32 bits.
+_LARGEST_SEED = 2.0**32 - 1
+
+# What a counter can be increased by.
+_MOST_STEPS = 2**32
 
 
 @final
@@ -93,8 +97,13 @@ class PPOConfig(eqx.Module):
     def __check_init__(self):
         """Refuses settings that cannot train."""
         for name in ("n_envs", "rollout_length", "n_epochs", "n_minibatches"):
-            _expect_count(name, getattr(self, name), least=1)
-        _expect_count("total_steps", self.total_steps, least=0)
+            expect_count(name, getattr(self, name), least=1)
+        expect_count("total_steps", self.total_steps, least=0)
+        if self.steps_per_iteration >= _MOST_STEPS:
+            raise ValueError(
+                f"n_envs={self.n_envs} times rollout_length={self.rollout_length} must "
+                f"be less than {_MOST_STEPS}"
+            )
         if self.n_envs % self.n_minibatches:
             below = self.n_envs - self.n_envs % self.n_minibatches
             above = below + self.n_minibatches
@@ -109,8 +118,8 @@ class PPOConfig(eqx.Module):
                 "a minibatch of a single step has a normalised advantage of 0 and "
                 "teaches nothing; set normalize_advantages=False, or collect more steps"
             )
-        _expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
-        _expect_range("discounting_factor", self.discounting_factor, 0.0, 1.0)
+        expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
+        expect_range("discounting_factor", self.discounting_factor, 0.0, 1.0)
         for name in (
             "clip_range",
             "learning_rate",
@@ -119,10 +128,10 @@ class PPOConfig(eqx.Module):
             "advantage_std_floor",
             "critic_loss_weight",
         ):
-            _expect_range(name, getattr(self, name), 0.0, math.inf)
+            expect_range(name, getattr(self, name), 0.0, math.inf)
         for name in ("gradient_clipping", "weight_decay", "replay_tolerance"):
             if getattr(self, name) is not None:
-                _expect_range(name, getattr(self, name), 0.0, math.inf)
+                expect_range(name, getattr(self, name), 0.0, math.inf)
         if not isinstance(self.logging_level, LoggingLevel):
             raise TypeError(
                 "logging_level must be a LoggingLevel, got "
@@ -157,7 +166,7 @@ class EvalConfig(eqx.Module):
     def __check_init__(self):
         """Refuses settings that evaluate nothing."""
         for name in ("every_steps", "n_envs", "max_episode_length"):
-            _expect_count(f"eval.{name}", getattr(self, name), least=1)
+            expect_count(f"eval.{name}", getattr(self, name), least=1)
 
 
 @final
@@ -180,7 +189,7 @@ class VideoConfig(eqx.Module):
     def __check_init__(self):
         """Refuses settings that show nothing."""
         for name in ("every_steps", "episode_length", "height", "width"):
-            _expect_count(f"video.{name}", getattr(self, name), least=1)
+            expect_count(f"video.{name}", getattr(self, name), least=1)
 
 
 @final
@@ -204,9 +213,10 @@ class TrainConfig(eqx.Module):
     iterations_per_call: int = eqx.field(static=True, default=16)
 
     def __check_init__(self):
-        """Refuses intervals of nothing."""
-        _expect_count("checkpoint_every_steps", self.checkpoint_every_steps, least=1)
-        _expect_count("iterations_per_call", self.iterations_per_call, least=1)
+        """Refuses intervals of nothing, and what is no seed."""
+        expect_seed(self.seed)
+        expect_count("checkpoint_every_steps", self.checkpoint_every_steps, least=1)
+        expect_count("iterations_per_call", self.iterations_per_call, least=1)
 
 
 def expect_config(config: Any) -> None:
@@ -217,29 +227,29 @@ def expect_config(config: Any) -> None:
         raise TypeError(f"expected a TrainConfig, got {type(config).__name__}")
 
 
-def as_json(settings: Any) -> Any:
-    """Settings as JSON has them: objects by name, and flags as lists of names."""
-    if isinstance(settings, eqx.Module):
-        fields = dataclasses.fields(cast(Any, settings))
-        return {one.name: as_json(getattr(settings, one.name)) for one in fields}
-    if isinstance(settings, LoggingLevel):
-        return [flag.name for flag in settings]
-    if isinstance(settings, (tuple, list)):
-        return [as_json(item) for item in cast(Sequence[Any], settings)]
-    if isinstance(settings, (jax.Array, np.ndarray, np.generic)):
-        return settings.tolist()
-    return settings
-
-
-def _expect_count(name: str, value: Any, *, least: int) -> None:
+def expect_count(name: str, value: Any, *, least: int) -> None:
+    """Raises `TypeError` or `ValueError` unless `value` is an integer, large enough."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
-def _expect_range(name: str, value: Any, least: float, most: float) -> None:
-    """Checks numbers; an array in a sweep may be a tracer without values."""
+def expect_seed(seed: Any) -> None:
+    """Raises unless `seed` is an integer that no other is the same seed as.
+
+    An array passes, as in `expect_range`.
+    """
+    if not isinstance(seed, jax.Array) and not isinstance(seed, np.integer):
+        expect_count("seed", seed, least=0)
+    expect_range("seed", seed, 0.0, _LARGEST_SEED)
+
+
+def expect_range(name: str, value: Any, least: float, most: float) -> None:
+    """Raises `TypeError` or `ValueError` unless `value` is a number in a range.
+
+    An array passes: in a sweep it may be a tracer without values.
+    """
     if isinstance(value, jax.Array):
         return
     if isinstance(value, bool) or not isinstance(value, (int, float, np.generic)):

@@ -14,6 +14,7 @@ from ..envs import episode_flags, RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting
 from .compiled import compiled
+from .config import expect_count
 from .environments import reset_all, step_all
 from .metrics import summarize
 from .rollout import total_reward
@@ -55,9 +56,8 @@ def evaluate(
     not fit, `ValueError` or `TypeError` for other arguments that are not as said.
     """
     expect_key(key)
-    for name, count in (("n_envs", n_envs), ("max_episode_length", max_episode_length)):
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
+    expect_count("n_envs", n_envs, least=1)
+    expect_count("max_episode_length", max_episode_length, least=1)
     if deterministic:
         network = eqx.nn.inference_mode(network)
     run = compiled(_evaluate, static=(0, 2, 4, 5, 6))

@@ -102,8 +102,7 @@ def explain(training_state: TrainingState, log_ratio: float, tolerance: Scalar) 
     }
     return (
         f"training stopped after {int(training_state.env_steps)} environment steps: "
-        f"{reasons[Status(int(training_state.status))]}. The last good state is in "
-        "this error's .result.training_state"
+        f"{reasons[Status(int(training_state.status))]}"
     )
 
 

@@ -110,8 +110,7 @@ def as_stop(failed: ListenerFailed, result: TrainResult, step: int) -> TrainingS
     """
     error = failed.__cause__
     stop = TrainingStopped(
-        f"{failed} after {step} environment steps: "
-        f"{type(error).__name__}: {error}. What was trained is in this error's .result",
+        f"{failed} after {step} environment steps: {type(error).__name__}: {error}",
         result,
     )
     stop.__cause__ = error

@@ -6,10 +6,11 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int
 
 from .._custom_types import PyTree
 from .._keys import derive
+from .._tree import anywhere
 from ..envs import RLEnv
 from .compiled import compiled
 from .config import LoggingLevel, TrainConfig
@@ -17,13 +18,10 @@ from .evaluation import evaluate
 from .faults import explain
 from .interrupts import DeferredInterrupt
 from .listeners import as_stop, ListenerFailed, Listeners
+from .run_keys import RunKeys
 from .schedule import is_due, iterations_to_next
 from .step import ppo_step
-from .stopping import (
-    TrainingFault as TrainingFault,
-    TrainingInterrupted as TrainingInterrupted,
-    TrainingStopped as TrainingStopped,
-)
+from .stopping import TrainingFault, TrainingInterrupted, TrainingStopped
 from .tolerance import replay_tolerance
 from .trajectory import record_episode
 from .types import Metrics, Status, TrainingState, TrainResult, VideoData
@@ -45,7 +43,8 @@ def run_iterations(
     **Returns:**
 
     `(training_state, metrics, done)`: metrics with one row per iteration, of which the
-    first `done` are filled. A fault ends the loop early.
+    first `done` are filled. A fault ends the loop early, unless there are runs beside
+    this one under `jax.vmap`: then it stands still.
     """
     # Under `jit`, so that asking for the shapes traces the step once and for all.
     step = jax.jit(lambda state: ppo_step(env, state, config))
@@ -57,7 +56,7 @@ def run_iterations(
 
     def goes_on(now: tuple[TrainingState, PyTree, Array]) -> Array:
         state, _, done = now
-        return (done < count) & (state.status == Status.HEALTHY)
+        return (done < count) & anywhere(state.status == Status.HEALTHY)
 
     def iterate(
         now: tuple[TrainingState, PyTree, Array],
@@ -81,8 +80,7 @@ class Trainer:
         training_state: TrainingState,
         config: TrainConfig,
         *,
-        evaluation_key: Key[Array, ""],
-        video_key: Key[Array, ""],
+        keys: RunKeys,
         listeners: Listeners,
     ):
         """Prepares a training; all settings are decided.
@@ -91,15 +89,14 @@ class Trainer:
 
         - `env`, `eval_env`, `config`: those of `train_ppo`.
         - `training_state`: where to begin; its memory is used up.
-        - `evaluation_key`, `video_key`: of all evaluations and videos.
+        - `keys`: of the evaluations and the videos.
         - `listeners`: who is told about it.
         """
         self.env = env
         self.eval_env = eval_env
         self.state = training_state
         self.config = config
-        self.evaluation_key = evaluation_key
-        self.video_key = video_key
+        self.keys = keys
         self.listeners = listeners
         self.steps = int(training_state.env_steps)
         self.iterations = 0
@@ -107,6 +104,7 @@ class Trainer:
         self.eval_history: list[Metrics] = []
         self.compile_seconds = 0.0
         self.train_seconds = 0.0
+        self._interrupt = DeferredInterrupt()
         self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
 
     def run(self) -> TrainResult:
@@ -114,10 +112,10 @@ class Trainer:
 
         The first Ctrl-C is heeded between compiled calls, a second one at once.
         """
-        with DeferredInterrupt() as interrupt:
-            stop: TrainingStopped | TrainingInterrupted | None = None
+        stop: TrainingStopped | TrainingInterrupted | None = None
+        with self._interrupt:
             try:
-                self._train(interrupt)
+                self._train()
             except KeyboardInterrupt:
                 stop = TrainingInterrupted(self.result())
             except ListenerFailed as failed:
@@ -126,7 +124,7 @@ class Trainer:
                 stop = fault
             result = self.result() if stop is None else stop.result
             stop = self.listeners.end(result, stop)
-            if stop is None and interrupt.requested:
+            if stop is None and self._interrupt.requested:
                 stop = TrainingInterrupted(result)
         if stop is not None:
             raise stop
@@ -147,17 +145,17 @@ class Trainer:
             train_seconds=self.train_seconds,
         )
 
-    def _train(self, interrupt: DeferredInterrupt) -> None:
+    def _train(self) -> None:
         self._compile()
         evaluation = self._evaluate()
         if evaluation:
             self._tell(evaluation)
         self._record_video()
-        interrupt.raise_if_requested()
+        self._interrupt.raise_if_requested()
         while self.steps < self.config.ppo.total_steps:
             intervals = self._intervals()
             self._run_chunk(iterations_to_next(self.steps, intervals, self.config))
-            interrupt.raise_if_requested()
+            self._interrupt.raise_if_requested()
 
     def _compile(self) -> None:
         """Compiles in a call of no iterations, to time the first chunk rightly."""
@@ -230,7 +228,7 @@ class Trainer:
         metrics = evaluate(
             self.eval_env,
             self.state.network,
-            key=derive(self.evaluation_key, f"after {self.steps} steps"),
+            key=derive(self.keys.evaluation, f"after {self.steps} steps"),
             n_envs=settings.n_envs,
             max_episode_length=settings.max_episode_length,
             deterministic=settings.deterministic,
@@ -241,10 +239,17 @@ class Trainer:
         return numbers
 
     def _tell(self, evaluation: Metrics) -> None:
-        """Tells of what has just been measured."""
-        self.listeners.iteration(self.metrics, self.steps)
-        if evaluation:
-            self.listeners.evaluation(evaluation, self.steps)
+        """Tells of what has just been measured.
+
+        Who asks for an end in the middle of a call gets it after the call's last
+        metrics, since the state is that far already.
+        """
+        try:
+            self.listeners.iteration(self.metrics, self.steps)
+            if evaluation:
+                self.listeners.evaluation(evaluation, self.steps)
+        except KeyboardInterrupt:
+            self._interrupt.requested = True
 
     def _record_video(self) -> None:
         if self.config.video.enabled:
@@ -256,7 +261,7 @@ class Trainer:
         episode = record_episode(
             self.eval_env,
             self.state.network,
-            key=derive(self.video_key, f"after {self.steps} steps"),
+            key=derive(self.keys.video, f"after {self.steps} steps"),
             max_episode_length=settings.episode_length,
         )
         return VideoData(

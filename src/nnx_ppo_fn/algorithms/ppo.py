@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from .._keys import derive, expect_key
+from .._keys import expect_key
 from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .advantages import gae as gae, successor_values as successor_values
@@ -20,6 +20,7 @@ from .config import expect_config, TrainConfig
 from .listeners import CheckpointFunction, Listeners, LogFunction, VideoFunction
 from .loop import Trainer
 from .loss import ppo_loss as ppo_loss
+from .run_keys import RunKeys
 from .step import new_training_state as new_training_state, ppo_step as ppo_step
 from .trajectory import expect_drawable
 from .types import own, StaticHalf, TrainingState, TrainResult
@@ -90,7 +91,7 @@ def train_ppo(
         expect_key(key)
     config = _overridden(config, total_steps, seed)
     root = jax.random.key(config.seed) if key is None else key
-    training_key = derive(root, "training")
+    keys = RunKeys.of(root)
     listeners = Listeners(
         log_fn=log_fn,
         video_fn=video_fn,
@@ -103,7 +104,7 @@ def train_ppo(
         check_acting(eval_env, network)
     _check_video(eval_env, config, video_fn)
     if initial_state is None:
-        state = new_training_state(env, network, config, key=training_key)
+        state = new_training_state(env, network, config, key=keys.training)
     else:
         _expect_same_network(network, initial_state)
         check_training(env, network)
@@ -114,8 +115,7 @@ def train_ppo(
         eval_env,
         state,
         config,
-        evaluation_key=derive(root, "evaluation"),
-        video_key=derive(root, "video"),
+        keys=keys,
         listeners=listeners,
     ).run()
 

@@ -1,5 +1,6 @@
 """Trains several seeds at once, side by side in one compiled program."""
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, final, TypeAlias
@@ -14,27 +15,22 @@ from .._custom_types import PyTree
 from .._keys import derive
 from ..envs import RLEnv
 from ..networks.types import AnyModule
+from .checks import check_acting
 from .compiled import compiled
-from .config import expect_config, LoggingLevel, TrainConfig
+from .config import expect_config, expect_seed, LoggingLevel, TrainConfig
 from .evaluation import evaluate
 from .faults import explain
 from .interrupts import DeferredInterrupt
+from .loop import run_iterations
+from .run_keys import RunKeys
 from .schedule import is_due, iterations_to_next
-from .step import new_training_state, ppo_step
+from .step import new_training_state
+from .stopping import SeedsInterrupted, SeedsStopped
 from .tolerance import replay_tolerance
 from .types import Metrics, own, StaticHalf, Status, TrainingState, TrainResult
 
 
 SeedsLogFunction: TypeAlias = Callable[[list[Metrics], int], None]
-
-
-@final
-class SeedsInterrupted(KeyboardInterrupt):
-    """Ctrl-C while several seeds train. `results` holds what there is of each."""
-
-    def __init__(self, results: list[TrainResult]):
-        super().__init__("training was interrupted; .results holds what there is")
-        self.results = results
 
 
 def train_seeds(
@@ -48,19 +44,20 @@ def train_seeds(
 ) -> list[TrainResult]:
     """Trains one network per seed, all of them in one program.
 
-    A seed's network and numbers are those that `train_ppo` gives for that seed alone,
-    up to rounding; `make_network` is called with the key
-    `derive(jax.random.key(seed), "initial weights")`.
+    A seed's network and numbers are those of `train_ppo` with that seed alone, up to
+    rounding.
 
     **Arguments:**
 
     - `env`: the environment to train in.
     - `make_network`: builds a network from a key; every time of the same structure.
-    - `config`: the settings; its own seed is not used.
+      It gets `derive(jax.random.key(seed), "initial weights")`.
+    - `config`: the settings. Its own seed is not used, and there are no videos and
+      checkpoints.
     - `seeds`: one training each, all of them different.
     - `eval_env`: to evaluate in; `env` by default.
     - `log_fn`: called like `train_ppo`'s, with a list of one `metrics` per seed, empty
-      for a seed that has stopped.
+      for a seed that has stopped. `throughput/train_sps` counts all seeds' steps.
 
     **Returns:**
 
@@ -69,21 +66,26 @@ def train_seeds(
 
     **Raises:**
 
-    - what `new_training_state` raises, and `ValueError` for seeds that are not all
-      different, before anything compiles.
-    - `SeedsInterrupted`, a `KeyboardInterrupt`, on Ctrl-C.
+    - what `new_training_state` raises, and `ValueError` or `TypeError` for seeds that
+      are not different integers or networks that are not alike, before anything
+      compiles.
+    - `SeedsStopped` where `log_fn` fails, and `SeedsInterrupted`, a
+      `KeyboardInterrupt`, on Ctrl-C. Both hold the results so far.
     """
     config = TrainConfig() if config is None else config
     expect_config(config)
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"expected seeds, all different, got {list(seeds)}")
-    roots = [jax.random.key(seed) for seed in seeds]
-    networks = [own(make_network(derive(key, "initial weights"))) for key in roots]
+    keys = [RunKeys.of(jax.random.key(seed)) for seed in _expect_seeds(seeds)]
+    networks = [own(make_network(one.initial_weights)) for one in keys]
     if any(StaticHalf.of(one) != StaticHalf.of(networks[0]) for one in networks):
-        raise ValueError("make_network must build the same structure for every key")
-    return _SeedsTrainer(
-        env, env if eval_env is None else eval_env, networks, config, roots, log_fn
-    ).run()
+        raise ValueError(
+            "make_network must build the same structure for every key; functions in it "
+            "must be defined outside, since each call makes another lambda"
+        )
+    if eval_env is None:
+        eval_env = env
+    else:
+        check_acting(eval_env, networks[0])
+    return _SeedsTrainer(env, eval_env, networks, config, keys, log_fn).run()
 
 
 def run_seeds(
@@ -92,35 +94,22 @@ def run_seeds(
     config: TrainConfig,
     count: Int[Array, ""],
 ) -> tuple[TrainingState, dict[str, Array]]:
-    """`count` iterations of every seed, without returning to the host.
+    """`run_iterations` for every seed, side by side.
 
     **Arguments:**
 
-    - `env`, `config`: as for `ppo_step`.
+    - `env`, `config`, `count`: as for `run_iterations`.
     - `training_states`: leaves `[S, ...]`.
-    - `count`: at most `config.iterations_per_call`; traced.
 
     **Returns:**
 
-    `(training_states, metrics)`, the metrics `[iterations_per_call, S]`, of which the
-    first `count` rows are filled. A seed with a fault stands still.
+    `(training_states, metrics)`, the metrics `[S, iterations_per_call]`. A seed with a
+    fault stands still.
     """
-    step = jax.jit(jax.vmap(lambda state: ppo_step(env, state, config)))
-    _, shapes = jax.eval_shape(step, training_states)
-    empty = jtu.tree_map(
-        lambda leaf: jnp.zeros((config.iterations_per_call, *leaf.shape), leaf.dtype),
-        shapes,
-    )
-
-    def iterate(
-        index: Int[Array, ""], now: tuple[TrainingState, PyTree]
-    ) -> tuple[TrainingState, PyTree]:
-        states, rows = now
-        states, metrics = step(states)
-        rows = jtu.tree_map(lambda all_, row: all_.at[index].set(row), rows, metrics)
-        return states, rows
-
-    return jax.lax.fori_loop(0, count, iterate, (training_states, empty))
+    states, metrics, _ = jax.vmap(
+        lambda state: run_iterations(env, state, config, count)
+    )(training_states)
+    return states, metrics
 
 
 @final
@@ -133,7 +122,7 @@ class _SeedsTrainer:
         eval_env: RLEnv,
         networks: list[AnyModule],
         config: TrainConfig,
-        roots: list[Key[Array, ""]],
+        keys: list[RunKeys],
         log_fn: SeedsLogFunction | None,
     ):
         self.env = env
@@ -141,66 +130,48 @@ class _SeedsTrainer:
         self.config = config
         self.log_fn = log_fn
         self.steps = 0
-        self.count = len(roots)
-        self.metrics: list[Metrics] = [{} for _ in roots]
-        self.eval_history: list[list[Metrics]] = [[] for _ in roots]
-        self.faults = ["" for _ in roots]
+        self.seeds = range(len(keys))
+        self.metrics: list[Metrics] = [{} for _ in keys]
+        self.eval_history: list[list[Metrics]] = [[] for _ in keys]
+        self.faults = ["" for _ in keys]
         self.compile_seconds = 0.0
         self.train_seconds = 0.0
+        self._interrupt = DeferredInterrupt()
         self._chunk = compiled(run_seeds, static=(0,), donate=(1,))
-        self._evaluation_keys = jnp.stack([derive(key, "evaluation") for key in roots])
+        self._keys: RunKeys = _stacked(keys)
         self._static = StaticHalf.of(networks[0])
-        arrays = [eqx.filter(network, eqx.is_array) for network in networks]
         self.states: TrainingState = jax.vmap(self._new_state)(
-            jtu.tree_map(lambda *leaves: jnp.stack(leaves), *arrays),
-            jnp.stack([derive(key, "training") for key in roots]),
+            _stacked([eqx.filter(network, eqx.is_array) for network in networks]),
+            self._keys.training,
         )
 
     def run(self) -> list[TrainResult]:
-        """Trains until the budget is used or Ctrl-C."""
-        settings = self.config
-        with DeferredInterrupt() as interrupt:
+        """Trains until the budget is used, `log_fn` fails, or Ctrl-C."""
+        with self._interrupt:
             try:
-                start = time.perf_counter()
-                self._advance(0)
-                self.compile_seconds = time.perf_counter() - start
-                if settings.eval.enabled:
-                    self._evaluate()
-                    self._log()
-                interrupt.raise_if_requested()
-                while self.steps < settings.ppo.total_steps:
-                    intervals = [settings.eval.every_steps] * settings.eval.enabled
-                    self._run_chunk(iterations_to_next(self.steps, intervals, settings))
-                    interrupt.raise_if_requested()
+                self._train()
             except KeyboardInterrupt:
                 raise SeedsInterrupted(self.results()) from None
         return self.results()
 
     def results(self) -> list[TrainResult]:
         """What there is of every seed now."""
-        return [self._result(index) for index in range(self.count)]
+        return [self._result(seed) for seed in self.seeds]
 
-    def _result(self, index: int) -> TrainResult:
-        state = self._state(index)
-        steps = int(state.env_steps)
-        return TrainResult(
-            training_state=state,
-            network=state.network,
-            final_metrics=self.metrics[index],
-            eval_history=self.eval_history[index],
-            total_steps=steps,
-            total_iterations=steps // self.config.ppo.steps_per_iteration,
-            compile_seconds=self.compile_seconds,
-            train_seconds=self.train_seconds,
-            fault=self.faults[index],
-        )
-
-    def _state(self, index: int) -> TrainingState:
-        return jtu.tree_map(lambda leaf: leaf[index], self.states)
-
-    def _new_state(self, arrays: PyTree, key: Key[Array, ""]) -> TrainingState:
-        network = eqx.combine(arrays, self._static.tree)
-        return new_training_state(self.env, network, self.config, key=key)
+    def _train(self) -> None:
+        if self.config.ppo.total_steps:
+            start = time.perf_counter()
+            self._advance(0)
+            self.compile_seconds = time.perf_counter() - start
+        evaluation = self.config.eval
+        if evaluation.enabled:
+            self._evaluate()
+            self._tell(self.metrics)
+        self._interrupt.raise_if_requested()
+        while self.steps < self.config.ppo.total_steps:
+            intervals = [evaluation.every_steps] if evaluation.enabled else []
+            self._run_chunk(iterations_to_next(self.steps, intervals, self.config))
+            self._interrupt.raise_if_requested()
 
     def _run_chunk(self, count: int) -> None:
         start = time.perf_counter()
@@ -208,19 +179,20 @@ class _SeedsTrainer:
         rows = self._advance(count)
         elapsed = time.perf_counter() - start
         self.train_seconds += elapsed
-        self._notice_faults(rows, before)
-        healthy = [seed for seed in range(self.count) if not self.faults[seed]]
-        pace = count * self.config.ppo.steps_per_iteration * self.count / elapsed
+        per_iteration = self.config.ppo.steps_per_iteration
+        trained = [steps - before for steps in self._steps_of_seeds()]
+        self._notice_faults(rows, trained)
         for index in range(count):
-            self.steps += self.config.ppo.steps_per_iteration
-            for seed in healthy:
-                metrics: Metrics = {
-                    name: float(row[index, seed]) for name, row in rows.items()
+            self.steps += per_iteration
+            going_on = [s for s in self.seeds if trained[s] > index * per_iteration]
+            for seed in going_on:
+                self.metrics[seed] = {
+                    name: float(row[seed, index]) for name, row in rows.items()
                 }
-                metrics["total_steps"] = self.steps
+                self.metrics[seed]["total_steps"] = self.steps
                 if LoggingLevel.THROUGHPUT in self.config.ppo.logging_level:
-                    metrics["throughput/train_sps"] = pace
-                self.metrics[seed] = metrics
+                    pace = count * per_iteration * len(self.seeds) / elapsed
+                    self.metrics[seed]["throughput/train_sps"] = pace
             if index == count - 1 and is_due(
                 self.config.eval.every_steps,
                 before=before,
@@ -228,55 +200,114 @@ class _SeedsTrainer:
                 config=self.config,
             ):
                 self._evaluate()
-            self._log()
-
-    def _notice_faults(self, rows: dict[str, Any], before: int) -> None:
-        """Finds out which seeds have stopped in the last call, and why."""
-        statuses = jax.device_get(self.states.status)
-        for seed in range(self.count):
-            if statuses[seed] == Status.HEALTHY or self.faults[seed]:
-                continue
-            state = self._state(seed)
-            trained = int(state.env_steps) - before
-            last_row = trained // self.config.ppo.steps_per_iteration
-            self.faults[seed] = explain(
-                state,
-                float(rows["replay/log_ratio_max"][last_row, seed]),
-                replay_tolerance(self.config.ppo, state.parameters),
-            )
+            self._tell([self.metrics[s] if s in going_on else {} for s in self.seeds])
 
     def _advance(self, count: int) -> dict[str, Any]:
+        """Runs `count` iterations of every seed, and waits for them."""
         self.states, rows = self._chunk(
             self.env, self.states, self.config, jnp.int32(count)
         )
         return jax.device_get(rows)
 
+    def _notice_faults(self, rows: dict[str, Any], trained: list[int]) -> None:
+        """Finds out which seeds have stopped in the last call, and why."""
+        statuses = jax.device_get(self.states.status)
+        for seed in self.seeds:
+            if statuses[seed] == Status.HEALTHY or self.faults[seed]:
+                continue
+            state = self._state(seed)
+            row = trained[seed] // self.config.ppo.steps_per_iteration
+            self.faults[seed] = explain(
+                state,
+                float(rows["replay/log_ratio_max"][seed, row]),
+                replay_tolerance(self.config.ppo, state.parameters),
+            )
+
     def _evaluate(self) -> None:
-        """Evaluates every seed on keys of its own."""
-        settings = self.config.eval
-        if not settings.enabled:
+        """Evaluates every seed that goes on, on keys of its own."""
+        evaluation = self.config.eval
+        if not evaluation.enabled:
             return
-        where = f"after {self.steps} steps"
-        arrays = eqx.filter(self.states.network, eqx.is_array)
 
         def evaluate_one(arrays: PyTree, key: Key[Array, ""]) -> dict[str, Array]:
             return evaluate(
                 self.eval_env,
                 eqx.combine(arrays, self._static.tree),
                 key=key,
-                n_envs=settings.n_envs,
-                max_episode_length=settings.max_episode_length,
-                deterministic=settings.deterministic,
+                n_envs=evaluation.n_envs,
+                max_episode_length=evaluation.max_episode_length,
+                deterministic=evaluation.deterministic,
             )
 
-        keys = derive(self._evaluation_keys, where)
+        arrays = eqx.filter(self.states.network, eqx.is_array)
+        keys = derive(self._keys.evaluation, f"after {self.steps} steps")
         metrics = jax.device_get(jax.vmap(evaluate_one)(arrays, keys))
-        for seed in range(self.count):
-            numbers = {name: float(values[seed]) for name, values in metrics.items()}
-            self.eval_history[seed].append({"step": self.steps, **numbers})
-            self.metrics[seed] = {**self.metrics[seed], **numbers}
+        for seed in self.seeds:
+            if not self.faults[seed]:
+                numbers = {name: float(row[seed]) for name, row in metrics.items()}
+                self.eval_history[seed].append({"step": self.steps, **numbers})
+                self.metrics[seed] = {**self.metrics[seed], **numbers}
 
-    def _log(self) -> None:
-        if self.log_fn is not None:
-            news = zip(self.metrics, self.faults, strict=True)
-            self.log_fn([{} if fault else dict(one) for one, fault in news], self.steps)
+    def _tell(self, metrics: list[Metrics]) -> None:
+        """Tells of what has just been measured; see `Trainer`."""
+        if self.log_fn is None:
+            return
+        try:
+            self.log_fn([dict(one) for one in metrics], self.steps)
+        except KeyboardInterrupt:
+            self._interrupt.requested = True
+        except Exception as error:
+            raise SeedsStopped(
+                f"log_fn failed after {self.steps} environment steps: "
+                f"{type(error).__name__}: {error}",
+                self.results(),
+            ) from error
+
+    def _result(self, seed: int) -> TrainResult:
+        state = self._state(seed)
+        steps = int(state.env_steps)
+        return TrainResult(
+            training_state=state,
+            network=state.network,
+            final_metrics=self.metrics[seed],
+            eval_history=self.eval_history[seed],
+            total_steps=steps,
+            total_iterations=steps // self.config.ppo.steps_per_iteration,
+            compile_seconds=self.compile_seconds,
+            train_seconds=self.train_seconds,
+            fault=self.faults[seed],
+        )
+
+    def _state(self, seed: int) -> TrainingState:
+        return _row(self.states, jnp.int32(seed))
+
+    def _steps_of_seeds(self) -> list[int]:
+        counts = self.states.env_steps
+        return [int(_row(counts, jnp.int32(seed))) for seed in self.seeds]
+
+    def _new_state(self, arrays: PyTree, key: Key[Array, ""]) -> TrainingState:
+        network = eqx.combine(arrays, self._static.tree)
+        return new_training_state(self.env, network, self.config, key=key)
+
+
+def _expect_seeds(seeds: Any) -> list[int]:
+    """The seeds as Python integers, if they are what they should be."""
+    try:
+        numbers = [operator.index(seed) for seed in seeds]
+    except TypeError as error:
+        raise TypeError(f"expected a list of integer seeds, got {seeds!r}") from error
+    for number in numbers:
+        expect_seed(number)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"expected seeds, all different, got {numbers}")
+    return numbers
+
+
+@jax.jit
+def _row(tree: Any, seed: Int[Array, ""]) -> Any:
+    """One seed of all; compiled for all seeds at once."""
+    return jtu.tree_map(lambda leaf: leaf[seed], tree)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return jtu.tree_map(lambda *leaves: jnp.stack(leaves), *trees)

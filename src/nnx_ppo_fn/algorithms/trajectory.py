@@ -17,6 +17,7 @@ from ..envs import EnvState, episode_flags, RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting, InvalidEnvironmentError
 from .compiled import compiled
+from .config import expect_count
 from .environments import reset_one, step_one
 from .types import StaticHalf
 
@@ -107,10 +108,7 @@ def record_episode(
     not fit, `ValueError` or `TypeError` for other arguments that are not as said.
     """
     expect_key(key)
-    if max_episode_length < 1:
-        raise ValueError(
-            f"max_episode_length must be at least 1, got {max_episode_length}"
-        )
+    expect_count("max_episode_length", max_episode_length, least=1)
     if deterministic:
         network = eqx.nn.inference_mode(network)
     states, truncated = _play(env, network, key, max_episode_length)

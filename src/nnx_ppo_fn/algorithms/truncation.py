@@ -5,6 +5,7 @@ import warnings
 from typing import Any
 
 from ..envs import hides_final_observation
+from ..envs.types import warn_of_time_out
 from .config import PPOConfig
 
 
@@ -26,10 +27,13 @@ def with_possible_truncation(config: PPOConfig, env_state: Any) -> PPOConfig:
 
 
 def warn_if_impossible(config: PPOConfig, env_state: Any) -> None:
-    """Says that `with_possible_truncation` is going to change the settings.
+    """Says that `with_possible_truncation` is going to change the settings, or that a
+    time limit may be none.
 
     Arguments are the same.
     """
+    if config.truncation == "bootstrap":
+        warn_of_time_out(env_state)
     if with_possible_truncation(config, env_state).truncation != config.truncation:
         warnings.warn(
             "the environment starts itself anew and does not show the observation that "

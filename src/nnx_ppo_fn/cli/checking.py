@@ -21,7 +21,7 @@ from ..testing.check_module import check_module
 from ..testing.static import check_structure
 from ..testing.violation import LAWS, LawViolation
 from .parsing import options_class, parse
-from .usage import UsageError
+from .usage import refusing, UsageError
 from .values import COUNT, COUNTS, NAME, SEED
 
 
@@ -78,29 +78,26 @@ def run(arguments: Sequence[str]) -> int:
     module, example = _made(_find(options.place), options.place, derive(key, "module"))
     if example is None:
         example = _example(options, derive(key, "example"))
-    try:
+    with refusing(ValueError, TypeError):
         # Of no laws: that the example can be tested with at all.
         check_module(module, example, key=key, laws=())
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from error
     try:
-        # Cheap, and all of it first: what runs below relies on shapes that fit.
-        check_structure(module, example)
-        for law in LAWS:
-            check_module(module, example, key=derive(key, "check"), laws=[law])
-            print(f"held  {law}", flush=True)
+        with refusing(CompositionError):
+            # Cheap, and all of it first: what runs below relies on shapes that fit.
+            check_structure(module, example)
+            for law in LAWS:
+                check_module(module, example, key=derive(key, "check"), laws=[law])
+                print(f"held  {law}", flush=True)
     except LawViolation as violation:
         print(violation, file=sys.stderr)
         return 1
-    except CompositionError as error:
-        raise UsageError(str(error)) from error
     return 0
 
 
 def _find(place: str) -> Any:
     """What `package.module:object` names."""
     path, colon, name = place.partition(":")
-    if not (path and colon and name):
+    if not (colon and name and all(map(str.isidentifier, path.split(".")))):
         raise UsageError(
             f"expected package.module:object, such as my.layers:Noise, got {place!r}"
         )
@@ -124,8 +121,15 @@ def _import(path: str) -> Any:
             # The module is there, and imports what is not.
             raise UsageError(f"{path} cannot be imported: {error}") from error
         parent, _, last = missing.rpartition(".")
-        folders = importlib.import_module(parent).__path__ if parent else sys.path[:1]
-        names = [Path(name).stem for folder in folders for name in os.listdir(folder)]
+        # A module that is not a package has no path.
+        inside = getattr(sys.modules.get(parent), "__path__", ())
+        folders = inside if parent else sys.path[:1]
+        names = [
+            Path(name).stem
+            for folder in folders
+            if os.path.isdir(folder)
+            for name in os.listdir(folder)
+        ]
         raise UsageError(
             f"there is no module {missing!r}{did_you_mean(last, names)}"
         ) from None
@@ -172,10 +176,8 @@ def _pair(found: Any) -> tuple[Any, Any]:
 
 def _example(options: Any, key: Key[Array, ""]) -> Any:
     if options.env is not None:
-        try:
+        with refusing(ValueError, ImportError):
             env = make(options.env)
-        except (ValueError, ImportError) as error:
-            raise UsageError(str(error)) from error
         return jax.vmap(env.reset)(one_per_environment(key, options.batch)).obs
     if options.features:
         return jr.normal(key, (options.batch, *options.features))

@@ -2,12 +2,11 @@
 
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from .usage import one_line, UsageError
+from .usage import PROGRAM, tell, UsageError
 
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -35,18 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
     or a module breaks a law; 2 where it was not possible to begin; 130 where Ctrl-C
     ended it.
     """
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if arguments is None and not ignored:
-        # The process is ours. Before and after a run there is nothing to lose, so that
-        # Ctrl-C just ends it: imports and exits would answer with a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _expect_extra()
         command = _find(words[:1])
         return 0 if command is None else command(words[1:])
     except UsageError as error:
-        print(f"nnx-ppo-fn: error: {one_line(error)}", file=sys.stderr)
+        tell(f"error: {error}")
         return 2
     except BrokenPipeError:
         # Whoever was reading, such as `head`, has seen enough. Python would complain
@@ -54,14 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("nnx-ppo-fn: interrupted; nothing was kept", file=sys.stderr)
+        tell("interrupted")
         return 130
 
 
 def _find(words: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
     """The command that the first word names; `None` if the word was `--version`."""
     # Here, since a missing package is not to be a traceback.
-    from .parsing import options_class, parse, PROGRAM
+    from .parsing import options_class, parse
     from .values import choice, switch
 
     width = max(map(len, _COMMANDS))

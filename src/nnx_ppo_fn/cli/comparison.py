@@ -7,8 +7,8 @@ from typing import Any
 
 from .grouping import find_runs, Group, group_runs, labels
 from .parsing import options_class, parse
-from .picture import COLOURS, GREY, new_figure, tidy
 from .progress import EVALUATION, number
+from .style import COLOURS, draw_band, new_figure, note, save, tidy
 from .usage import UsageError
 from .values import FILE, FOLDERS, NAME
 
@@ -100,19 +100,13 @@ def draw_comparison(groups: Sequence[Group], path: Path, *, metric: str) -> None
             panel.legend(frameon=False, loc="best")
         tidy(panel)
     if any(len(group.curves) > 1 for group in groups):
-        panels[0].annotate(
+        note(
+            panels[0],
             "mean ± one standard deviation over seeds",
-            (1, 1.01),
-            xycoords="axes fraction",
+            (1.0, 1.01),
             horizontalalignment="right",
-            fontsize=8,
-            color=GREY,
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write {path}: {error}") from error
+    save(figure, path)
 
 
 def _draw_group(panel: Any, group: Group, name: str, colour: str) -> None:
@@ -122,15 +116,6 @@ def _draw_group(panel: Any, group: Group, name: str, colour: str) -> None:
             panel.plot(
                 curve.steps, curve.values, color=colour, linewidth=0.7, alpha=0.45
             )
-        lowest = min(curve.values.min() for curve in group.curves)
-        highest = max(curve.values.max() for curve in group.curves)
-        panel.fill_between(
-            steps,
-            # As far as any seed has been: beyond, there may be no such values.
-            (means - spreads).clip(lowest, highest),
-            (means + spreads).clip(lowest, highest),
-            color=colour,
-            alpha=0.15,
-            linewidth=0,
-        )
+        seen = [curve.values for curve in group.curves]
+        draw_band(panel, steps, means, spreads, colour=colour, seen=seen)
     panel.plot(steps, means, color=colour, linewidth=2, label=name)

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any, final
 
-from ..runs import Metrics
+from ..algorithms.types import Metrics
 from .progress import EVALUATION, Progress
 
 
@@ -51,11 +51,6 @@ def new_display(
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return Live(progress)
     return Lines(progress)
-
-
-def tell(message: str) -> None:
-    """Prints a line on the standard error, at once."""
-    print(f"nnx-ppo-fn: {message}", file=sys.stderr, flush=True)
 
 
 @final

@@ -8,12 +8,12 @@ import jax.random as jr
 
 from ..algorithms.evaluation import evaluate
 from ..algorithms.trajectory import record_episode
-from ..envs.types import RenderableEnv
+from ..envs.types import is_renderable, RenderingError
 from ..runs import CONFIG, load_run, read_description
-from ..video import write_video
+from ..video import expect_video_name, write_video
 from .parsing import options_class, parse
 from .progress import number
-from .usage import UsageError
+from .usage import refusing, UsageError
 from .values import COUNT, FILE, FOLDER, SEED, switch
 
 
@@ -95,9 +95,10 @@ def run(arguments: Sequence[str]) -> int:
             max_episode_length=longest,
             deterministic=deterministic,
         )
-        _write(
-            film.frames(env, height=options.height, width=options.width), env, options
-        )
+        saying = f"cannot write {options.render}"
+        with refusing(RenderingError, OSError, ValueError, ImportError, saying=saying):
+            frames = film.frames(env, height=options.height, width=options.width)
+            write_video(options.render, frames, seconds_per_step=env.seconds_per_step)
         print(
             f"{options.render}: an episode of {film.length:,} steps, "
             f"return {number(film.episode_reward)}"
@@ -113,26 +114,17 @@ def _load(folder: Path) -> tuple[Any, Any, Any]:
         raise UsageError(
             f"{folder} is not a run but holds several; choose one, such as {inside[0]}"
         )
-    try:
+    with refusing(OSError, ValueError, TypeError, ImportError):
         return load_run(folder)
-    except (OSError, ValueError, ImportError) as error:
-        raise UsageError(str(error)) from error
 
 
 def _expect_film(env: Any, options: Any) -> None:
     """Says before anything is played what would stand in the way of a film."""
-    if not isinstance(env, RenderableEnv):
+    if not is_renderable(env):
         name = read_description(options.folder)["environment"]
         raise UsageError(f"{name} cannot draw itself; leave --render away")
-    if options.render.suffix.lower() not in (".gif", ".mp4"):
-        raise UsageError(f"--render must end in .gif or .mp4, got {options.render}")
-
-
-def _write(frames: Any, env: RenderableEnv, options: Any) -> None:
-    try:
-        write_video(options.render, frames, seconds_per_step=env.seconds_per_step)
-    except (OSError, ValueError, ImportError) as error:
-        raise UsageError(f"cannot write {options.render}: {error}") from error
+    with refusing(ValueError, saying="--render"):
+        expect_video_name(options.render)
 
 
 def _table(metrics: Mapping[str, Any]) -> list[str]:

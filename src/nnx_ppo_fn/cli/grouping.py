@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -11,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._suggest import did_you_mean
-from ..runs import CONFIG, METRICS, read_description, read_metrics
-from .usage import UsageError
+from ..runs import CONFIG, METRICS, read_description, read_metrics, series
+from .usage import refusing, UsageError
 
 
 # The seed, and settings that training does not notice.
@@ -171,10 +170,8 @@ def _short(value: Any) -> str:
 
 
 def _description(path: Path) -> Mapping[str, Any]:
-    try:
+    with refusing(ValueError, OSError, saying=f"cannot read {path / CONFIG}"):
         return read_description(path)
-    except (ValueError, OSError) as error:
-        raise UsageError(f"cannot read {path / CONFIG}: {error}") from error
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -188,16 +185,10 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _read_curve(path: Path, metric: str) -> Curve:
-    try:
+    with refusing(ValueError, OSError, saying=f"cannot read {path / METRICS}"):
         lines = read_metrics(path)
-    except ValueError as error:
-        raise UsageError(f"cannot read {path / METRICS}: {error}") from error
-    points = [
-        (line["step"], line[metric])
-        for line in lines
-        if math.isfinite(line.get(metric, math.nan))
-    ]
-    if not points:
+    steps, values = series(lines, metric)
+    if not steps:
         names = sorted({name for line in lines for name in line} - {"step"})
         if metric in names:
             raise UsageError(f"{path} has no finite value of {metric}")
@@ -206,5 +197,4 @@ def _read_curve(path: Path, metric: str) -> Curve:
             f"{path} has no metric {metric!r}{did_you_mean(metric, names)}; it has "
             f"{listed}"
         )
-    steps, values = np.array(points, np.float64).T
-    return Curve(path, steps, values)
+    return Curve(path, np.array(steps, np.float64), np.array(values, np.float64))

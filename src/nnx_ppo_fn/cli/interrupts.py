@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import final, Protocol
 
-from ..presets import Setup
-from .display import AbstractDisplay, tell
+from .display import AbstractDisplay
+from .usage import tell
 
 
 INTERRUPTED = 130
@@ -111,26 +111,25 @@ class Interrupts:
             self._thread.join()
             self._reader.close()
 
-    def go_on(self, step: int, setup: Setup) -> None:
-        """Notes an iteration, with `lock` held, and ends the training on request.
+    def go_on(self, step: int, *, whole_budget: int) -> None:
+        """Notes an iteration, with `lock` held, and asks for the end on request.
 
         **Arguments:**
 
-        - `step`: environment steps so far. At the end of a compiled call all of its
-          metrics are written, and it can be stopped.
-        - `setup`: says where compiled calls end.
+        - `step`: environment steps so far.
+        - `whole_budget`: of them, after which training ends by itself.
 
         **Raises:**
 
-        `KeyboardInterrupt` where a stop was asked for and this is the place for it.
+        `KeyboardInterrupt` where a stop was asked for. Training heeds it when all
+        metrics of the compiled call are told.
         """
-        if step >= setup.whole_budget:
+        if step >= whole_budget:
             self.stage = Stage.SAVING
-        elif self.requested and step % setup.steps_per_call == 0:
-            self.stage = Stage.SAVING
-            raise KeyboardInterrupt
         elif step:
             self.stage = Stage.TRAINING
+            if self.requested:
+                raise KeyboardInterrupt
 
     def _watch(self) -> None:
         while caught := self._reader.recv(1):

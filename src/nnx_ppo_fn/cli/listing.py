@@ -4,8 +4,9 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from .._extras import install_command
 from .._suggest import did_you_mean
-from ..envs.registry import families, Family
+from ..envs.registry import families, Family, PREFIXES
 from .parsing import options_class, parse
 from .usage import UsageError
 from .values import NAME
@@ -19,13 +20,19 @@ BUILT_IN = "built-in"
 
 _WIDEST = 100
 
+
+def _name(prefix: str) -> str:
+    """What a family is called here."""
+    return prefix.removesuffix(":") or BUILT_IN
+
+
 EnvsOptions = options_class(
     "EnvsOptions",
     (
         "family",
         NAME.option(
             "FAMILY",
-            f"one of {BUILT_IN}, playground, brax, gymnax.",
+            f"one of {', '.join(map(_name, ('', *PREFIXES)))}.",
             hint="",
             positional=True,
         ),
@@ -46,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     The exit code.
     """
     wanted = parse(EnvsOptions, arguments, command="envs", about=ABOUT).family
-    known = {_name(family): family for family in families()}
+    known = {_name(family.prefix): family for family in families()}
     if wanted is not None:
         _print_family(known, wanted.removesuffix(":"))
         return 0
@@ -59,10 +66,6 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _name(family: Family) -> str:
-    return family.prefix.removesuffix(":") or BUILT_IN
-
-
 def _print_family(known: dict[str, Family], wanted: str) -> None:
     if wanted not in known:
         raise UsageError(
@@ -70,7 +73,8 @@ def _print_family(known: dict[str, Family], wanted: str) -> None:
             f"are {', '.join(known)}"
         )
     if not known[wanted].installed:
-        raise UsageError(f"{wanted} is not installed; run: {_command(known[wanted])}")
+        command = install_command(known[wanted].extra)
+        raise UsageError(f"{wanted} is not installed; run: {command}")
     print("\n".join(known[wanted].names))
 
 
@@ -91,8 +95,4 @@ def _description(name: str, family: Family, width: int) -> Iterator[str]:
             subsequent_indent="  ",
         )
     else:
-        yield f"  to install: {_command(family)}"
-
-
-def _command(family: Family) -> str:
-    return f'pip install "nnx_ppo_fn[{family.extra}]"'
+        yield f"  to install: {install_command(family.extra)}"

@@ -16,7 +16,7 @@ from ..algorithms.config import LoggingLevel, TrainConfig
 from ..presets import NetworkOptions, POLICIES, Preset, preset
 from .docstrings import field_texts, plain, summary
 from .parsing import options_class, parse
-from .usage import UsageError
+from .usage import refusing
 from .values import (
     COUNT,
     FOLDER,
@@ -44,12 +44,17 @@ _DECIDED = {
 }
 _KINDS = {"seed": SEED, "learning_rate": POSITIVE, "reward_scale": POSITIVE}
 
-_SECTIONS: Mapping[str, type[Any]] = {
-    field.name: type(getattr(TrainConfig(), field.name))
-    for field in dataclasses.fields(TrainConfig)
-    if isinstance(getattr(TrainConfig(), field.name), eqx.Module)
-}
-"""The parts of `TrainConfig` that are configurations themselves."""
+
+def _sections_of(owner: type[Any]) -> Mapping[str, type[Any]]:
+    """The fields of a configuration that are configurations themselves."""
+    return {
+        field.name: field.type
+        for field in dataclasses.fields(owner)
+        if isinstance(field.type, type) and issubclass(field.type, eqx.Module)
+    }
+
+
+_SECTIONS = _sections_of(TrainConfig)
 
 
 @final
@@ -88,9 +93,7 @@ def _options_of(owner: type[Any], prefix: str = "") -> list[tuple[str, Any]]:
     texts = field_texts(owner)
     options: list[tuple[str, Any]] = []
     for field in dataclasses.fields(owner):
-        if field.name in _SECTIONS or (
-            owner is Preset and field.name != "reward_scale"
-        ):
+        if field.name in _sections_of(owner):
             continue
         text = plain(texts[field.name])
         if field.type is LoggingLevel:
@@ -213,10 +216,8 @@ def parse_train(arguments: Sequence[str]) -> Request:
     env = _parse(words, preset(DEFAULT_ENV)).env
     base = preset(env)
     parsed = _parse([*words, "--help"] if asked else words, base)
-    try:
+    with refusing(ValueError, TypeError):
         settings, decided = _settings(parsed, base)
-    except (ValueError, TypeError) as error:
-        raise UsageError(str(error)) from error
     own = {name: getattr(parsed, name) for name, _, _ in _OWN}
     return Request(settings=settings, decided=decided, **own)
 

@@ -10,10 +10,8 @@ from typing import Any, get_args, TypeVar
 import tyro
 
 from .._suggest import did_you_mean
-from .usage import one_line, UsageError
+from .usage import one_line, PROGRAM, UsageError
 
-
-PROGRAM = "nnx-ppo-fn"
 
 Options = TypeVar("Options")
 

@@ -1,6 +1,7 @@
 """What comes before a training: where it goes, what it is made of, what is said."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import jax
 import jax.random as jr
 import jax.tree_util as jtu
 
-from .._keys import derive
+from ..algorithms.run_keys import RunKeys
+from ..algorithms.types import Metrics
 from ..networks._trainable import partition_trainable
 from ..presets import build, Setup
-from ..runs import expect_unused, Metrics, RunFolder
+from ..runs import expect_unused
 from .options import Request
-from .usage import UsageError
+from .usage import refusing
 
 
 def choose_folder(request: Request) -> Path:
@@ -26,35 +28,33 @@ def choose_folder(request: Request) -> Path:
             datetime.now().strftime("%Y%m%d-%H%M%S"),
         )
     )
-    try:
+    with refusing_folder(path):
         expect_unused(path)
-    except OSError as error:
-        raise UsageError(_in_words(error, path)) from error
     return path
 
 
-def build_setup(request: Request, *, seed: int) -> Setup:
-    """Environment, network and settings."""
-    try:
+@contextlib.contextmanager
+def refusing_folder(path: Path) -> Generator[None, None, None]:
+    """A context in which a folder that no run can be written to is a `UsageError`."""
+    saying = f"cannot make the run folder {path}"
+    # Where it is in use, the error is a sentence of its own.
+    with (
+        refusing(OSError, saying=saying),
+        refusing(FileExistsError, NotADirectoryError),
+    ):
+        yield
+
+
+def build_setup(request: Request) -> Setup:
+    """Environment, network and settings; the network is the first seed's."""
+    with refusing(ValueError, TypeError, ImportError):
         return build(
             request.env,
             request.policy,
-            # Under a name, since training uses the seed's key as well.
-            key=derive(jr.key(seed), "initial weights"),
+            key=RunKeys.of(jr.key(request.seed)).initial_weights,
             settings=request.settings,
-            seed=seed,
             **request.decided,
         )
-    except (ValueError, TypeError, ImportError) as error:
-        raise UsageError(str(error)) from error
-
-
-def open_folder(path: Path, request: Request, setup: Setup) -> RunFolder:
-    """Makes the run folder."""
-    try:
-        return RunFolder(path, request.env, request.policy, setup)
-    except OSError as error:
-        raise UsageError(_in_words(error, path)) from error
 
 
 def unscaled(metrics: Metrics, setup: Setup) -> dict[str, int | float]:
@@ -87,10 +87,3 @@ def introduction(
         f"{whose}, on {jax.default_backend()}",
         f"run folder    {folder}",
     ]
-
-
-def _in_words(error: OSError, path: Path) -> str:
-    """What is wrong with a folder. The system's own errors come with a number."""
-    if error.strerror is None:
-        return str(error)
-    return f"cannot make the run folder {path}: {error.strerror}"

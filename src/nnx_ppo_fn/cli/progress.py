@@ -4,7 +4,7 @@ import math
 import time
 from typing import final
 
-from ..runs import Metrics
+from ..algorithms.types import Metrics
 
 
 EVALUATION = "eval/episode_reward/mean"

@@ -1,29 +1,21 @@
-"""The command `train`: from options to a run folder."""
+"""The command `train`: from options to a run folder, or one per seed."""
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import final
 
-from ..algorithms.loop import TrainingInterrupted, TrainingStopped, TrainResult
-from ..algorithms.ppo import train_ppo
-from ..algorithms.types import TrainingState
+from ..algorithms.types import TrainResult
 from ..presets import Setup
-from ..runs import Metrics, RunFolder
 from ..testing.violation import LawViolation
-from .display import AbstractDisplay, new_display, tell
+from .abstract_training import AbstractTraining, Outcome
+from .display import new_display
 from .interrupts import INTERRUPTED, Interrupts, Stage
+from .one_seed import OneSeed
 from .options import parse_train, Request
 from .picture import draw_learning_curve
-from .preparation import (
-    build_setup,
-    choose_folder,
-    introduction,
-    open_folder,
-    unscaled,
-)
-from .progress import EVALUATION, EVALUATION_SPREAD, number
-from .usage import UsageError
-from .writers import callbacks, video_function
+from .preparation import build_setup, choose_folder, introduction
+from .recording import Recorder, RunFolders
+from .several_seeds import SeveralSeeds
+from .usage import refusing, tell, UsageError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -37,16 +29,11 @@ def run(arguments: Sequence[str]) -> int:
 
     The exit code.
     """
-    request = parse_train(arguments)
-    if request.seeds is None:
-        return train(request)
-    from .training_seeds import train_all
-
-    return train_all(request)
+    return train(parse_train(arguments))
 
 
 def train(request: Request) -> int:
-    """Trains, shows how it goes, and writes the run folder.
+    """Trains, shows how it goes, and writes a run folder for every seed.
 
     **Arguments:**
 
@@ -54,132 +41,101 @@ def train(request: Request) -> int:
 
     **Returns:**
 
-    The exit code: 0, or 1 after a fault, or 130 after Ctrl-C. In all three cases the
-    folder holds the network after the last good iteration.
+    The exit code: 0, or 1 if something went wrong, or 130 after Ctrl-C. In all three
+    cases the folders hold the networks after the last good iteration, unless they
+    cannot be written.
 
     **Raises:**
 
     `UsageError` if it is not possible to train as asked for.
     """
+    training = OneSeed(request) if request.seeds is None else SeveralSeeds(request)
     path = choose_folder(request)
-    setup = build_setup(request, seed=request.seed)
+    setup = build_setup(request)
     display = new_display(
         quiet=request.quiet,
         total_steps=setup.whole_budget,
         replay_tolerance=setup.replay_tolerance,
     )
+    places = {seed: training.place(path, seed) for seed in training.seeds}
     with Interrupts(display) as interrupts:
         with interrupts.lock:
-            folder = interrupts.folder = open_folder(path, request, setup)
-        with closing(folder):
-            for line in introduction(request, setup, [request.seed], path):
+            folders = interrupts.folder = RunFolders(path, places, request, setup)
+        with closing(folders):
+            for line in introduction(request, setup, training.seeds, path):
                 display.say(line)
             display.start()
             try:
-                code, result, problem = _run(
-                    request, setup, folder, display, interrupts
-                )
+                recorder = Recorder(setup, folders, display, interrupts)
+                outcome = _train(training, setup, recorder, interrupts)
             finally:
                 display.stop()
-            for line in _conclusion(result):
+            for line in _conclusion(training, outcome.results):
                 display.say(line)
-            folder.save_network(result.network)
-            draw_learning_curve(path)
-    if interrupts.requested and not code:
-        code, problem = INTERRUPTED, f"interrupted while saving; {path} keeps the run"
-    if problem:
-        tell(problem)
+            unsaved = _save(training, folders, outcome.results)
+    problems = [*outcome.problems, *unsaved]
+    when = "while saving" if interrupts.requested and not problems else ""
+    if outcome.interrupted:
+        when = f"after {_steps(outcome.results):,} steps"
+    if when:
+        runs = "the run" if request.seeds is None else "the runs"
+        tell(f"interrupted {when}" + ("" if unsaved else f"; {path} keeps {runs}"))
+    for problem in problems:
+        tell(f"error: {problem}")
     print(path if request.quiet else f"run folder    {path}")
-    return code
+    return INTERRUPTED if when else int(bool(problems))
 
 
-def _run(
-    request: Request,
+def _train(
+    training: AbstractTraining,
     setup: Setup,
-    folder: RunFolder,
-    display: AbstractDisplay,
+    recorder: Recorder,
     interrupts: Interrupts,
-) -> tuple[int, TrainResult, str]:
-    """The exit code, the `TrainResult`, and what went wrong, if anything."""
-    recorder = _Recorder(setup, folder, display, interrupts)
+) -> Outcome:
+    """Trains; an error before the first metrics leaves nothing behind."""
     try:
-        result = train_ppo(
-            setup.train_env,
-            setup.network,
-            setup.config,
-            eval_env=setup.eval_env,
-            log_fn=recorder,
-            video_fn=video_function(request, setup, folder),
-            checkpoint_fn=recorder.save,
-            callbacks=callbacks(request, setup, folder),
-        )
-        code, problem = 0, ""
-    except TrainingInterrupted as interruption:
-        code, result = INTERRUPTED, interruption.result
-        problem = (
-            f"interrupted after {result.total_steps:,} steps; "
-            f"{folder.path} keeps the run"
-        )
-    except TrainingStopped as stop:
-        code, result, problem = 1, stop.result, f"error: {stop}"
-    except Exception as error:
+        outcome = training.train(setup, recorder)
+    except Exception:
         if recorder.has_begun:
             raise
         with interrupts.lock:
-            folder.discard()
-        if isinstance(error, (ValueError, TypeError, ImportError, LawViolation)):
-            raise UsageError(str(error)) from error
-        raise
+            recorder.folders.discard()
+        with refusing(ValueError, TypeError, ImportError, LawViolation):
+            raise
     with interrupts.lock:
         interrupts.stage = Stage.SAVING
-    return code, result, problem
+    return outcome
 
 
-@final
-class _Recorder:
-    """Shows and writes metrics, with returns in the environment's own unit.
-
-    It also is where training stops on request: between two compiled calls, when all of
-    the former's metrics are written.
-    """
-
-    def __init__(
-        self,
-        setup: Setup,
-        folder: RunFolder,
-        display: AbstractDisplay,
-        interrupts: Interrupts,
-    ):
-        self.has_begun = False
-        self._setup = setup
-        self._folder = folder
-        self._display = display
-        self._interrupts = interrupts
-
-    def __call__(self, metrics: Metrics, step: int) -> None:
-        """What `train_ppo` calls once per iteration."""
-        shown = unscaled(metrics, self._setup)
-        with self._interrupts.lock:
-            self.has_begun = True
-            self._folder.log(shown, step)
-            self._display.update(shown, step)
-            self._interrupts.go_on(step, self._setup)
-
-    def save(self, state: TrainingState, step: int) -> None:
-        """What `train_ppo` calls for every checkpoint."""
-        with self._interrupts.lock:
-            self._folder.save_network(state.network)
-
-
-def _conclusion(result: TrainResult) -> list[str]:
+def _conclusion(
+    training: AbstractTraining, results: Sequence[TrainResult]
+) -> list[str]:
+    first, *others = results
+    seeds = f" of {len(results)} seeds" if others else ""
     lines = [
-        f"trained       {result.total_steps:,} steps in {result.train_seconds:.1f} s, "
-        f"after {result.compile_seconds:.1f} s of compiling"
+        f"trained       {_steps(results):,} steps{seeds} in "
+        f"{first.train_seconds:.1f} s, after {first.compile_seconds:.1f} s of compiling"
     ]
-    if result.eval_history:
-        latest = result.eval_history[-1]
-        lines.append(
-            f"evaluation    return {number(latest[EVALUATION])} "
-            f"± {number(latest[EVALUATION_SPREAD])}"
-        )
-    return lines
+    evaluation = training.evaluation(results)
+    return [*lines, f"evaluation    return {evaluation}"] if evaluation else lines
+
+
+def _steps(results: Sequence[TrainResult]) -> int:
+    """Environment steps of the seed that came furthest."""
+    return max(result.total_steps for result in results)
+
+
+def _save(
+    training: AbstractTraining, folders: RunFolders, results: Sequence[TrainResult]
+) -> list[str]:
+    """Writes networks and pictures, and returns what went wrong, if anything."""
+    try:
+        with refusing(OSError, saying=f"cannot write into {folders.path}"):
+            for folder, result in zip(folders.each, results, strict=True):
+                folder.save_network(result.network)
+        for folder in folders.each:
+            draw_learning_curve(folder.path)
+        training.draw(folders.path)
+    except UsageError as error:
+        return [str(error)]
+    return []

@@ -1,8 +1,10 @@
 """How words of the command line become values, and what is said where they cannot."""
 
 import dataclasses
+import functools as ft
 import math
-from collections.abc import Callable, Collection
+import operator
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, final, get_args, get_origin, Literal, Union
@@ -24,13 +26,15 @@ class Kind:
     """A kind of value.
 
     - `metavar`: what stands for a value in the help.
-    - `read`: makes a value of its words; a `ValueError` says what they must be.
-    - `several`: whether a value has any number of words rather than one.
+    - `read`: makes a value of a word; a `ValueError` says what it must be.
+    - `join`: makes one value of any number of them; `None` where there is one word.
+    - `optional`: whether the word `none` stands for `None`.
     """
 
     metavar: str
-    read: Callable[[list[str]], Any]
-    several: bool = False
+    read: Callable[[str], Any]
+    join: Callable[[Iterable[Any]], Any] | None = None
+    optional: bool = False
 
     def option(
         self,
@@ -58,12 +62,12 @@ class Kind:
             if words == [[]]:
                 return None
             try:
-                return self.read(words)
+                return self._value(words)
             except ValueError as error:
                 raise UsageError(f"{flag} {error}") from None
 
         spec = PrimitiveConstructorSpec[Any](
-            nargs="*" if self.several else 1,
+            nargs="*" if self.join else 1,
             metavar=flag if positional else self.metavar,
             instance_from_str=read,
             is_instance=lambda _: True,
@@ -74,6 +78,13 @@ class Kind:
             return Annotated[Any, spec, about, tyro.conf.Positional]
         return Annotated[Any, spec, about]
 
+    def _value(self, words: list[str]) -> Any:
+        if self.optional and words == ["none"]:
+            return None
+        if self.join is None:
+            return self.read(words[0])
+        return self.join([self.read(word) for word in words])
+
 
 def switch(text: str) -> Any:
     """The annotation of a field that is False unless its option is given."""
@@ -83,18 +94,7 @@ def switch(text: str) -> Any:
 
 def choice(names: Collection[str]) -> Kind:
     """One of a few names."""
-
-    def read(words: list[str]) -> str:
-        return _expect_name(words[0], names)
-
-    return Kind("{" + ",".join(names) + "}", read)
-
-
-def or_none(kind: Kind) -> Kind:
-    """A kind whose value may also be `none`."""
-    return dataclasses.replace(
-        kind, read=lambda words: None if words == ["none"] else kind.read(words)
-    )
+    return Kind("{" + ",".join(names) + "}", ft.partial(_one_of, names=names))
 
 
 def kind_of(annotation: Any) -> Kind | None:
@@ -120,7 +120,8 @@ def kind_of(annotation: Any) -> Kind | None:
         members = [each for each in get_args(annotation) if each is not type(None)]
         kind = NUMBER if float in members else kind_of(members[0])
         assert kind is not None
-        return or_none(kind) if len(members) < len(get_args(annotation)) else kind
+        optional = len(members) < len(get_args(annotation))
+        return dataclasses.replace(kind, optional=optional)
     return {int: COUNT, float: NUMBER, str: NAME}[annotation]
 
 
@@ -139,76 +140,55 @@ def _whole(word: str) -> int:
     raise ValueError(f"must be a whole number such as 100_000, got {word!r}")
 
 
-def _count(words: list[str]) -> int:
-    number = _whole(words[0])
+def _count(word: str) -> int:
+    number = _whole(word)
     if number < 1:
         raise ValueError(f"must be at least 1, got {number}")
     return number
 
 
-def _counts(words: list[str]) -> tuple[int, ...]:
-    return tuple(_count([word]) for word in words)
+def _whole_up_to(largest: int) -> Callable[[str], int]:
+    """Reads a whole number from 0 to `largest`."""
+
+    def read(word: str) -> int:
+        number = _whole(word)
+        if not 0 <= number <= largest:
+            raise ValueError(f"must be between 0 and {largest}, got {number}")
+        return number
+
+    return read
 
 
-def _seed(words: list[str]) -> int:
-    number = _whole(words[0])
-    if not 0 <= number <= LARGEST_SEED:
-        raise ValueError(f"must be between 0 and {LARGEST_SEED}, got {number}")
-    return number
-
-
-def _number(words: list[str]) -> float:
+def _number(word: str) -> float:
     try:
-        return float(words[0])
+        return float(word)
     except ValueError:
-        raise ValueError(f"must be a number such as 1e-3, got {words[0]!r}") from None
+        raise ValueError(f"must be a number such as 1e-3, got {word!r}") from None
 
 
-def _positive(words: list[str]) -> float:
-    try:
-        number = float(words[0])
-    except ValueError:
-        number = math.nan
+def _positive(word: str) -> float:
+    number = _number(word)
     if not 0 < number < math.inf:
-        raise ValueError(f"must be a positive number such as 1e-3, got {words[0]!r}")
+        raise ValueError(f"must be a positive number such as 1e-3, got {word!r}")
     return number
 
 
-def _name(words: list[str]) -> str:
-    if not words[0].strip():
-        raise ValueError("must be a name, got nothing")
-    return words[0]
+def _text(what: str, make: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """Reads what may be anything but empty."""
+
+    def read(word: str) -> Any:
+        if not word.strip():
+            raise ValueError(f"must be {what}, got nothing")
+        return make(word)
+
+    return read
 
 
-def _path(words: list[str]) -> Path:
-    if not words[0].strip():
-        raise ValueError("must be the name of a folder, got nothing")
-    return Path(words[0])
+def _level(word: str) -> LoggingLevel:
+    return LoggingLevel[_one_of(word.upper(), LoggingLevel.__members__)]
 
 
-def _file(words: list[str]) -> Path:
-    if not words[0].strip():
-        raise ValueError("must be the name of a file, got nothing")
-    return Path(words[0])
-
-
-def _levels(words: list[str]) -> LoggingLevel:
-    level = LoggingLevel.NONE
-    for word in words:
-        name = _expect_name(word.upper(), LoggingLevel.__members__)
-        level |= LoggingLevel[name]
-    return level
-
-
-def _percentiles(words: list[str]) -> tuple[int, ...]:
-    numbers = tuple(_whole(word) for word in words)
-    wrong = [number for number in numbers if not 0 <= number <= 100]
-    if wrong:
-        raise ValueError(f"must be between 0 and 100, got {wrong[0]}")
-    return numbers
-
-
-def _expect_name(word: str, names: Collection[str]) -> str:
+def _one_of(word: str, names: Collection[str]) -> str:
     if word in names:
         return word
     hint = did_you_mean(word, names)
@@ -227,13 +207,17 @@ def _shown(value: Any) -> list[str]:
 
 
 COUNT = Kind("N", _count)
-COUNTS = Kind("N", _counts, several=True)
-SEED = Kind("N", _seed)
+COUNTS = Kind("N", _count, join=tuple)
+SEED = Kind("N", _whole_up_to(LARGEST_SEED))
 NUMBER = Kind("X", _number)
 POSITIVE = Kind("X", _positive)
-NAME = Kind("NAME", _name)
-FOLDER = Kind("DIR", _path)
-FOLDERS = Kind("DIR", lambda words: tuple(_path([word]) for word in words), True)
-FILE = Kind("FILE", _file)
-LEVELS = Kind("NAME ...", _levels, several=True)
-PERCENTILES = Kind("N ...", _percentiles, several=True)
+NAME = Kind("NAME", _text("a name"))
+FOLDER = Kind("DIR", _text("the name of a folder", Path))
+FOLDERS = dataclasses.replace(FOLDER, join=tuple)
+FILE = Kind("FILE", _text("the name of a file", Path))
+LEVELS = Kind(
+    "NAME ...",
+    _level,
+    join=lambda levels: ft.reduce(operator.or_, levels, LoggingLevel.NONE),
+)
+PERCENTILES = Kind("N ...", _whole_up_to(100), join=tuple)

@@ -7,14 +7,10 @@ from typing import final
 from ..algorithms.callbacks import Callback, TensorBoard, WandB, wandb_video_fn
 from ..algorithms.types import TrainResult, VideoData
 from ..presets import Setup
-from ..runs import RunFolder
+from ..runs import RunFolder, TENSORBOARD, VIDEOS
 from ..video import write_video
 from .options import Request
 from .preparation import unscaled
-
-
-VIDEOS = "videos"
-TENSORBOARD = "tensorboard"
 
 
 def callbacks(request: Request, setup: Setup, folder: RunFolder) -> list[Callback]:

@@ -28,6 +28,8 @@ from .types import (
     episode_flags as episode_flags,
     final_observation as final_observation,
     hides_final_observation as hides_final_observation,
+    is_described as is_described,
+    is_renderable as is_renderable,
     RenderableEnv as RenderableEnv,
     RenderingError as RenderingError,
     RLEnv as RLEnv,

@@ -75,31 +75,35 @@ class GymnaxEnv(eqx.Module):
         _build(self.id, self.options)
 
     @property
+    def _built(self) -> "_Built":
+        return _build(self.id, self.options)
+
+    @property
     def observation_size(self) -> int:
         """Numbers in one observation, all of its axes and parts together."""
-        return numbers_in(_build(self.id, self.options).observation)
+        return numbers_in(self._built.observation)
 
     @property
     def action_size(self) -> int:
         """Number of choices, or numbers in one action."""
-        space = _build(self.id, self.options).action_space
+        space = self._built.action_space
         return space.n if isinstance(space, spaces.Discrete) else math.prod(space.shape)
 
     @property
     def discrete(self) -> bool:
         """Whether an action is one integer."""
-        space = _build(self.id, self.options).action_space
+        space = self._built.action_space
         return isinstance(space, spaces.Discrete)
 
     @property
     def max_episode_length(self) -> int:
         """Gymnax's time limit in steps."""
-        return int(_build(self.id, self.options).params.max_steps_in_episode)
+        return int(self._built.params.max_steps_in_episode)
 
     @property
     def seconds_per_step(self) -> float:
         """Simulated seconds in one step; a tenth where gymnax's world has no clock."""
-        params = _build(self.id, self.options).params
+        params = self._built.params
         for name in ("dt", "tau"):
             if hasattr(params, name):
                 return float(getattr(params, name))
@@ -115,7 +119,7 @@ class GymnaxEnv(eqx.Module):
         of `CartPole-v1`, `Pendulum-v1` and the environments whose observation is a
         grid of channels, such as MinAtar's.
         """
-        draw = _picture_of(self.id, _build(self.id, self.options).observation)
+        draw = _picture_of(self.id, self._built.observation)
 
         def render(
             trajectory: Sequence[State], *, height: int = 240, width: int = 320
@@ -135,7 +139,7 @@ class GymnaxEnv(eqx.Module):
 
         The first state.
         """
-        built = _build(self.id, self.options)
+        built = self._built
         start_key, episode_key = jr.split(key)
         with leniency():
             obs, simulator = built.env.reset_env(start_key, built.params)
@@ -161,7 +165,7 @@ class GymnaxEnv(eqx.Module):
 
         The next state.
         """
-        built = _build(self.id, self.options)
+        built = self._built
         before: _GymnaxData = state.data
         next_key, step_key = jr.split(before.key)
         with leniency():

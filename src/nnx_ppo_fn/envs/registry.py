@@ -1,10 +1,10 @@
 """Environments by name."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, final, NamedTuple
 
+from .._extras import import_extra, MissingExtraError as MissingExtraError
 from .._suggest import did_you_mean
 from ._adapters import leniency, MissingAssetsError as MissingAssetsError
 from .cartpole import CartPole
@@ -71,14 +71,13 @@ _SOURCES = (
 )
 
 
+PREFIXES = tuple(source.prefix for source in _SOURCES)
+"""What the names of other libraries' environments begin with."""
+
+
 @final
 class UnknownEnvironmentError(ValueError):
     """No environment has this name."""
-
-
-@final
-class MissingExtraError(ImportError):
-    """The environment needs a package that is not installed."""
 
 
 @final
@@ -174,15 +173,13 @@ def _family(source: _Source) -> Family:
 
 
 def _adapter(source: _Source) -> Any:
-    try:
-        with leniency():
-            return importlib.import_module(source.module, __package__)
-    except ModuleNotFoundError as error:
-        package = (error.name or source.extra).split(".")[0]
-        raise MissingExtraError(
-            f"{source.pattern} needs the package {package!r}, which is not installed; "
-            f'run: pip install "nnx_ppo_fn[{source.extra}]"'
-        ) from error
+    with leniency():
+        return import_extra(
+            source.module,
+            package=__package__,
+            extra=source.extra,
+            purpose=source.pattern,
+        )
 
 
 def _names(source: _Source) -> list[str]:

@@ -1,8 +1,9 @@
 """What an environment is: the protocols that the rollout relies on, our own
 state record, and the one reading of the end-of-episode flags."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, final, Protocol, runtime_checkable
+from typing import Any, final, Protocol, runtime_checkable, TypeGuard
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -69,6 +70,10 @@ class RLEnv(Protocol):
     never resets itself: the state after the last step of an episode holds that
     step's own observation, which is needed to value an episode that a time limit
     cut short. Starting the next episode is the rollout's task.
+
+    What is compiled for an environment is kept for the next use. An object that is
+    changed afterwards is still the same to `jax.jit`, and the change is not noticed:
+    make a new environment instead.
     """
 
     def reset(self, key: Key[Array, ""], /) -> EnvState:
@@ -172,6 +177,21 @@ class RenderingError(RuntimeError):
     """An environment that can be drawn cannot be drawn here."""
 
 
+def is_described(env: Any) -> TypeGuard[DescribedEnv]:
+    """Whether an environment says what a network needs, by asking for all of it.
+
+    `isinstance` would look at classes alone, from Python 3.12 on: it sees neither what
+    a wrapper passes on nor a property that raises.
+    """
+    names = ("observation_size", "action_size", "discrete", "max_episode_length")
+    return all(hasattr(env, name) for name in names)
+
+
+def is_renderable(env: Any) -> TypeGuard[RenderableEnv]:
+    """Whether an environment can show an episode; see `is_described`."""
+    return all(hasattr(env, name) for name in ("render", "seconds_per_step"))
+
+
 @final
 class State(eqx.Module):
     """The state of the environments in this package; an `EnvState`.
@@ -261,6 +281,22 @@ def episode_flags(
         done = done | terminated
         truncated = truncated & ~terminated
     return done | truncated, truncated
+
+
+def warn_of_time_out(state: EnvState) -> None:
+    """Warns where `info["time_out"]` has to be believed.
+
+    Brax's inverted pendulum and Playground's cart-pole with vision set it at every end,
+    a fall included; an agent that believes it learns that falling costs nothing.
+    """
+    if "time_out" in state.info and "terminated" not in state.info:
+        warnings.warn(
+            'info["time_out"] is taken for a time limit, but some simulators set it at '
+            "every end, a fall included. Make Brax's and MuJoCo Playground's "
+            "environments with nnx_ppo_fn.envs.make, which knows; in your own, say "
+            'info["terminated"] as well',
+            stacklevel=2,
+        )
 
 
 def final_observation(state: EnvState) -> PyTree:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from .._keys import derive
 from .._suggest import did_you_mean
-from ._fit import fit
+from ._border import border_of
 from .adapter import PPOAdapter
 from .containers import Sequential
 from .feedforward import Dense, Initializer
@@ -157,7 +157,7 @@ def make_mlp_actor_critic(
 
     `ValueError` unless either the sizes are given or an environment that says them.
     """
-    border = fit(obs_size, action_size, discrete, env)
+    border = border_of(obs_size, action_size, discrete, env)
     if kernel_init is None:
         kernel_init = jax.nn.initializers.variance_scaling(
             initializer_scale, "fan_in", "uniform"
@@ -222,7 +222,7 @@ def make_recurrent_actor_critic(
 
     **Raises:** as `make_mlp_actor_critic`.
     """
-    border = fit(obs_size, action_size, discrete, env)
+    border = border_of(obs_size, action_size, discrete, env)
     memory = _named("cell", cell, _CELLS)(
         border.features,
         hidden_features,
@@ -284,7 +284,7 @@ def make_variational_actor_critic(
 
     **Raises:** as `make_mlp_actor_critic`.
     """
-    border = fit(obs_size, action_size, discrete, env)
+    border = border_of(obs_size, action_size, discrete, env)
     sizes = [border.features, *encoder_sizes]
     encoder = make_mlp_layers(
         sizes,

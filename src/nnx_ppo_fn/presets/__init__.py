@@ -7,12 +7,14 @@ from .building import (
     build as build,
     build_network as build_network,
     options_in_use as options_in_use,
-    scale_rewards as scale_rewards,
     Setup as Setup,
 )
-from .measured import FAMILIES as FAMILIES, preset as preset, PRESETS as PRESETS
+from .measured import (
+    FAMILY_PRESETS as FAMILY_PRESETS,
+    preset as preset,
+    PRESETS as PRESETS,
+)
 from .options import (
-    expect_policy as expect_policy,
     NetworkOptions as NetworkOptions,
     POLICIES as POLICIES,
     Policy as Policy,

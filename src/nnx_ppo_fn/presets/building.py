@@ -122,7 +122,7 @@ def build(
         config, env, every_steps, max_episode_length, iterations_per_call
     )
     return Setup(
-        train_env=scale_rewards(env, settings.reward_scale),
+        train_env=_scaled(env, settings.reward_scale),
         eval_env=env,
         network=build_network(env, policy, settings.network, key=key),
         config=config,
@@ -190,7 +190,7 @@ def options_in_use(
     return {name: getattr(options, name) for name in names if name not in unused}
 
 
-def scale_rewards(env: RLEnv, reward_scale: float) -> RLEnv:
+def _scaled(env: RLEnv, reward_scale: float) -> RLEnv:
     """The environment that training sees: wrapped only where the scale is not 1."""
     return env if reward_scale == 1.0 else RewardScalingWrapper(env, reward_scale)
 
@@ -206,14 +206,20 @@ def _with_intervals(
     per_iteration = config.ppo.steps_per_iteration
     longest = min(config.iterations_per_call, max(_STEPS_PER_CALL // per_iteration, 1))
     wanted = max(-(-config.ppo.total_steps // (_EVALUATIONS * per_iteration)), 1)
-    per_call = iterations_per_call or min(longest, wanted)
-    calls = -(-wanted // per_call)
+    per_call = min(longest, wanted)
+    if iterations_per_call is not None:
+        per_call = iterations_per_call
+    calls = -(-wanted // max(per_call, 1))
     return changed(
         config,
         iterations_per_call=per_call,
         eval=changed(
-            config.eval,
-            every_steps=every_steps or calls * per_call * per_iteration,
-            max_episode_length=max_episode_length or env.max_episode_length,
+            changed(
+                config.eval,
+                every_steps=calls * per_call * per_iteration,
+                max_episode_length=env.max_episode_length,
+            ),
+            every_steps=every_steps,
+            max_episode_length=max_episode_length,
         ),
     )

@@ -32,7 +32,7 @@ _PPO = PPOConfig(
 _DEFAULT = Preset(TrainConfig(ppo=_PPO), NetworkOptions(), reward_scale=1.0)
 
 
-def _changed(
+def _variant(
     base: Preset,
     *,
     reward_scale: float = 1.0,
@@ -49,9 +49,9 @@ def _changed(
 # Balancing for 500 steps is worth about 100 at a discount of 0.99: a critic learns
 # that much faster as 10. A policy that always balances has advantages that are the
 # critic's errors alone, which the floor leaves as small as they are.
-_CARTPOLE = _changed(_DEFAULT, reward_scale=0.1, advantage_std_floor=0.2)
+_CARTPOLE = _variant(_DEFAULT, reward_scale=0.1, advantage_std_floor=0.2)
 
-_PENDULUM = _changed(
+_PENDULUM = _variant(
     _DEFAULT,
     reward_scale=0.1,
     total_steps=778_240,
@@ -59,7 +59,7 @@ _PENDULUM = _changed(
     entropy_weight=1e-3,
 )
 
-_MEMORY_CHAIN = _changed(
+_MEMORY_CHAIN = _variant(
     _DEFAULT,
     total_steps=102_400,
     rollout_length=32,
@@ -68,7 +68,7 @@ _MEMORY_CHAIN = _changed(
     evaluation=EvalConfig(n_envs=1024),
 )
 
-_MINATAR = _changed(
+_MINATAR = _variant(
     _DEFAULT,
     total_steps=1_024_000,
     learning_rate_final_fraction=0.1,
@@ -76,18 +76,19 @@ _MINATAR = _changed(
 )
 
 # Steps of a hundredth of a second: what an action leads to is seen after a hundred.
-_CONTROL_SUITE = _changed(
+_CONTROL_SUITE = _variant(
     _DEFAULT,
     reward_scale=0.1,
-    total_steps=614_400,
+    total_steps=1_228_800,
     discounting_factor=0.995,
     gae_lambda=0.99,
     learning_rate=3e-3,
     learning_rate_final_fraction=0.1,
+    advantage_std_floor=0.02,
     entropy_weight=1e-3,
 )
 
-_INVERTED_PENDULUM = _changed(
+_INVERTED_PENDULUM = _variant(
     _DEFAULT,
     reward_scale=0.1,
     total_steps=204_800,
@@ -109,7 +110,7 @@ PRESETS: Mapping[str, Preset] = {
 }
 """The environments whose settings were tried and measured."""
 
-FAMILIES: Mapping[str, Preset] = {
+FAMILY_PRESETS: Mapping[str, Preset] = {
     "brax:": _CONTROL_SUITE,
     "playground:": _CONTROL_SUITE,
 }
@@ -125,4 +126,4 @@ def preset(env_name: str) -> Preset:
       its own gets those of its family, or the defaults.
     """
     family = env_name.partition(":")[0] + ":"
-    return PRESETS.get(env_name) or FAMILIES.get(family, _DEFAULT)
+    return PRESETS.get(env_name) or FAMILY_PRESETS.get(family, _DEFAULT)

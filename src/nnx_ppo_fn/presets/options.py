@@ -6,7 +6,7 @@ from typing import Any, cast, final, Literal, TypeAlias, TypeVar
 import equinox as eqx
 
 from .._suggest import did_you_mean
-from ..algorithms.config import TrainConfig
+from ..algorithms.config import expect_count, expect_range, TrainConfig
 
 
 Policy: TypeAlias = Literal["mlp", "lstm", "gru", "variational"]
@@ -14,6 +14,9 @@ Policy: TypeAlias = Literal["mlp", "lstm", "gru", "variational"]
 
 POLICIES: tuple[Policy, ...] = ("mlp", "lstm", "gru", "variational")
 """All of them."""
+
+# The ends of what float32 can tell from 0 and from infinity.
+_SMALLEST, _LARGEST = 1e-37, 1e38
 
 Settings = TypeVar("Settings", bound=eqx.Module)
 
@@ -40,6 +43,14 @@ class NetworkOptions(eqx.Module):
     min_std: float = 0.1
     policy_scale: float = 0.01
 
+    def __check_init__(self):
+        """Refuses sizes of nothing, and numbers that are none."""
+        for name in ("hidden_size", "latent_size"):
+            expect_count(name, getattr(self, name), least=1)
+        for name in ("kl_weight", "min_std", "policy_scale"):
+            expect_range(name, getattr(self, name), 0.0, _LARGEST)
+        expect_range("entropy_weight", self.entropy_weight, -_LARGEST, _LARGEST)
+
 
 @final
 class Preset(eqx.Module):
@@ -54,6 +65,10 @@ class Preset(eqx.Module):
     config: TrainConfig
     network: NetworkOptions
     reward_scale: float
+
+    def __check_init__(self):
+        """Refuses a scale that rewards cannot be divided by again."""
+        expect_range("reward_scale", self.reward_scale, _SMALLEST, _LARGEST)
 
 
 def expect_policy(policy: str) -> Policy:

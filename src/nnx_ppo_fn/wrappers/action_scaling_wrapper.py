@@ -34,8 +34,8 @@ class ActionScalingWrapper(AbstractWrapper):
     """
 
     env: RLEnv
-    low: tuple[float, ...] | float = eqx.field(static=True)
-    high: tuple[float, ...] | float = eqx.field(static=True)
+    low: Any = eqx.field(static=True)
+    high: Any = eqx.field(static=True)
 
     def __init__(self, env: RLEnv, low: Bound, high: Bound):
         self.env = env
@@ -91,6 +91,7 @@ class ActionScalingWrapper(AbstractWrapper):
         return self.env.step(state, to_bounds(action, low, high))
 
 
-def _plain(bound: Bound) -> tuple[float, ...] | float:
+def _plain(bound: Bound) -> Any:
+    """A number, or tuples of numbers as deep as the bound has axes."""
     array = np.asarray(bound, np.float64)
-    return tuple(array.tolist()) if array.ndim else float(array)
+    return tuple(map(_plain, array)) if array.ndim else float(array)

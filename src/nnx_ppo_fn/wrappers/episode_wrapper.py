@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Int, Key
 
 from ..envs._checks import check_steps
-from ..envs.types import EnvState, episode_flags, RLEnv
+from ..envs.types import EnvState, episode_flags, RLEnv, warn_of_time_out
 from ._abstract_wrapper import AbstractWrapper, replace
 
 
@@ -65,6 +65,7 @@ class EpisodeWrapper(AbstractWrapper):
             key, phase_key = jr.split(key)
             counter = jr.randint(phase_key, (), 0, self.max_len, jnp.int32)
         state = self.env.reset(key)
+        warn_of_time_out(state)
         if "step_counter" in state.info:
             raise ValueError(
                 "The info of the environment inside EpisodeWrapper already has a "

@@ -6,9 +6,9 @@ import json
 import jax.random as jr
 import pytest
 
-from nnx_ppo_fn.algorithms.seeds import SeedsInterrupted
-from nnx_ppo_fn.cli import main, training_seeds
-from nnx_ppo_fn.runs import load_run, read_metrics
+from nnx_ppo_fn.algorithms.stopping import SeedsInterrupted, SeedsStopped
+from nnx_ppo_fn.cli import main, recording, several_seeds
+from nnx_ppo_fn.runs import load_run, read_metrics, RunFolder
 from small_runs import FILES, files_in, moved, result_of, SMALL
 
 
@@ -16,7 +16,7 @@ EVALUATION = "eval/episode_reward/mean"
 THREE = [*SMALL, "--policy", "mlp", "--seed", "4", "--seeds", "3"]
 
 
-def trained(*, faults=("", "", ""), interrupted=False):
+def trained(*, faults=("", "", ""), stop=None):
     """A `train_seeds` that has nothing to do; a seed with a fault says nothing."""
 
     def train(env, make_network, config, *, seeds, log_fn, **_):
@@ -34,15 +34,21 @@ def trained(*, faults=("", "", ""), interrupted=False):
         ]
         log_fn(metrics, 0)
         log_fn(metrics, 512)
-        if interrupted:
-            raise SeedsInterrupted(results)
+        if stop is not None:
+            raise stop(results)
         return results
 
     return train
 
 
+def log_failed(results):
+    stop = SeedsStopped("log_fn failed; look into .results", results)
+    stop.__cause__ = OSError("the disk is full")
+    return stop
+
+
 def test_every_seed_has_a_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training_seeds, "train_seeds", trained())
+    monkeypatch.setattr(several_seeds, "train_seeds", trained())
     folder = tmp_path / "runs"
     assert main([*THREE, "--out", str(folder)]) == 0
     assert files_in(folder) == ["learning_curve.png", "seed4", "seed5", "seed6"]
@@ -65,12 +71,17 @@ def test_every_seed_has_a_folder(tmp_path, monkeypatch, capsys):
     ("options", "code", "complaint"),
     [
         ({"faults": ("", "it broke", "")}, 1, "error: seed 5: it broke"),
-        ({"interrupted": True}, 130, "interrupted after 512 steps; {} keeps the runs"),
+        (
+            {"stop": SeedsInterrupted},
+            130,
+            "interrupted after 512 steps; {} keeps the runs",
+        ),
+        ({"stop": log_failed}, 1, "error: OSError: the disk is full"),
     ],
-    ids=["fault", "interrupted"],
+    ids=["fault", "interrupted", "log failed"],
 )
 def test_what_there_is_is_kept(options, code, complaint, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training_seeds, "train_seeds", trained(**options))
+    monkeypatch.setattr(several_seeds, "train_seeds", trained(**options))
     folder = tmp_path / "runs"
     assert main([*THREE, "--quiet", "--out", str(folder)]) == code
     printed = capsys.readouterr()
@@ -80,11 +91,23 @@ def test_what_there_is_is_kept(options, code, complaint, tmp_path, monkeypatch, 
     load_run(folder / "seed5")
 
 
+def test_folders_that_cannot_all_be_made_are_not_made(tmp_path, monkeypatch, one_line):
+    def refuse(path, *arguments):
+        if path.name == "seed5":
+            raise OSError(28, "no space left")
+        return RunFolder(path, *arguments)
+
+    monkeypatch.setattr(recording, "RunFolder", refuse)
+    assert main([*THREE, "--out", str(tmp_path / "runs")]) == 2
+    assert "cannot make the run folder" in one_line()
+    assert files_in(tmp_path) == []
+
+
 def test_what_is_refused_leaves_no_folder(tmp_path, monkeypatch, one_line):
     def refuse(*_, **__):
         raise ValueError("not like this")
 
-    monkeypatch.setattr(training_seeds, "train_seeds", refuse)
+    monkeypatch.setattr(several_seeds, "train_seeds", refuse)
     assert main([*THREE, "--out", str(tmp_path / "runs")]) == 2
     assert "not like this" in one_line()
     assert files_in(tmp_path) == []

@@ -19,17 +19,17 @@ _PRIVILEGED_KEY = "privileged_state"
 
 
 @final
-class Fit(NamedTuple):
+class Border(NamedTuple):
     """The border between a network and its environment.
 
     - `observation`: one observation's shapes and dtypes.
-    - `picked`: whether `observation` is only the entry `"state"` of what comes.
+    - `is_state_entry`: whether `observation` is only the entry `"state"` of what comes.
     - `action_size`: components of an action, or the number of choices.
     - `discrete`: whether an action is a choice.
     """
 
     observation: Any
-    picked: bool
+    is_state_entry: bool
     action_size: int
     discrete: bool
 
@@ -42,12 +42,16 @@ class Fit(NamedTuple):
     def layers(self, normalize: bool) -> list[AnyModule]:
         """What stands before the first layer that wants an array `[B, features]`."""
         layers: list[AnyModule] = []
-        if self.picked:
+        if self.is_state_entry:
             layers.append(Filter({_POLICY_KEY: _POLICY_KEY}))
         if normalize:
-            shown = {_POLICY_KEY: self.observation} if self.picked else self.observation
+            shown = (
+                {_POLICY_KEY: self.observation}
+                if self.is_state_entry
+                else self.observation
+            )
             layers.append(Normalizer.like(shown))
-        if self.picked or not self._is_vector:
+        if self.is_state_entry or not self._is_vector:
             layers.append(Flattener())
         return layers
 
@@ -60,7 +64,9 @@ class Fit(NamedTuple):
         )
 
 
-def fit(obs_size: int | None, action_size: int | None, discrete: bool, env: Any) -> Fit:
+def border_of(
+    obs_size: int | None, action_size: int | None, discrete: bool, env: Any
+) -> Border:
     """Reads the sizes from an environment, or takes them as given.
 
     **Arguments:** those of `make_mlp_actor_critic`.
@@ -74,7 +80,7 @@ def fit(obs_size: int | None, action_size: int | None, discrete: bool, env: Any)
             raise ValueError(
                 "expected obs_size and action_size, or env=..., which says both"
             )
-        return Fit(
+        return Border(
             jax.ShapeDtypeStruct((obs_size,), "float32"), False, action_size, discrete
         )
     if obs_size is not None or action_size is not None:
@@ -88,13 +94,13 @@ def fit(obs_size: int | None, action_size: int | None, discrete: bool, env: Any)
             "attribute, or pass obs_size and action_size instead of env"
         )
     observation = canonical(jax.eval_shape(env.reset, jax.random.key(0)).obs)
-    picked = isinstance(observation, Mapping) and {
+    is_state_entry = isinstance(observation, Mapping) and {
         _POLICY_KEY,
         _PRIVILEGED_KEY,
     } <= set(cast(Mapping[str, Any], observation))
-    return Fit(
-        observation[_POLICY_KEY] if picked else observation,
-        picked,
+    return Border(
+        observation[_POLICY_KEY] if is_state_entry else observation,
+        is_state_entry,
         env.action_size,
         discrete or getattr(env, "discrete", False),
     )

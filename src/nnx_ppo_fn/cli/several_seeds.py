@@ -1,0 +1,108 @@
+"""A training of several seeds at once, each with a run folder inside the folder."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import final
+
+from jaxtyping import Array, Key
+
+from ..algorithms.seeds import train_seeds
+from ..algorithms.stopping import SeedsInterrupted, SeedsStopped
+from ..algorithms.types import TrainResult
+from ..networks.types import AnyModule
+from ..presets import build_network, Setup
+from ..runs import PICTURE
+from .abstract_training import AbstractTraining, Outcome, reason
+from .comparison import draw_comparison
+from .grouping import find_runs, group_runs
+from .options import Request
+from .progress import EVALUATION, number, TRAINING_RETURN
+from .recording import Recorder
+from .usage import UsageError
+from .values import LARGEST_SEED
+
+
+@final
+class SeveralSeeds(AbstractTraining):
+    """Trains by `train_seeds`."""
+
+    def __init__(self, request: Request):
+        """Takes the seeds of the request.
+
+        **Raises:**
+
+        `UsageError` for seeds or options that are not for several seeds.
+        """
+        assert request.seeds is not None
+        self._request = request
+        self._seeds = range(request.seed, request.seed + request.seeds)
+        if self._seeds[-1] > LARGEST_SEED:
+            raise UsageError(f"the last seed must be at most {LARGEST_SEED}")
+        for option, given in (
+            ("--tensorboard", request.tensorboard),
+            ("--wandb", request.wandb is not None),
+            ("--video.enabled", request.settings.config.video.enabled),
+        ):
+            if given:
+                raise UsageError(f"{option} is for one seed; leave it or --seeds away")
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """From the request's seed on."""
+        return self._seeds
+
+    def place(self, path: Path, seed: int) -> Path:
+        """A folder inside what was asked for."""
+        return path / f"seed{seed}"
+
+    def train(self, setup: Setup, recorder: Recorder) -> Outcome:
+        """Trains, and tells the recorder."""
+
+        def make_network(key: Key[Array, ""]) -> AnyModule:
+            options = setup.preset.network
+            return build_network(setup.eval_env, self._request.policy, options, key=key)
+
+        interrupted, problems = False, list[str]()
+        try:
+            results = train_seeds(
+                setup.train_env,
+                make_network,
+                setup.config,
+                seeds=self._seeds,
+                eval_env=setup.eval_env,
+                log_fn=recorder.log,
+            )
+        except SeedsInterrupted as interruption:
+            results, interrupted = interruption.results, True
+        except SeedsStopped as stop:
+            results, problems = stop.results, [reason(stop)]
+        problems += [
+            f"seed {seed}: {result.fault}"
+            for seed, result in zip(self._seeds, results, strict=True)
+            if result.fault
+        ]
+        return Outcome(results, interrupted, problems)
+
+    def evaluation(self, results: Sequence[TrainResult]) -> str:
+        """The mean return, and its spread over seeds."""
+        latest = [
+            result.eval_history[-1][EVALUATION]
+            for result in results
+            if result.eval_history
+        ]
+        if not latest:
+            return ""
+        mean, spread = statistics.fmean(latest), statistics.pstdev(latest)
+        return f"{number(mean)} ± {number(spread)} over seeds"
+
+    def draw(self, path: Path) -> None:
+        """All seeds in one picture: of evaluations, or else of the training itself."""
+        runs = find_runs([path])
+        for metric in (EVALUATION, TRAINING_RETURN):
+            try:
+                groups = group_runs(runs, metric)
+            except UsageError:
+                continue
+            draw_comparison(groups, path / PICTURE, metric=metric)
+            return
