@@ -1,6 +1,7 @@
-"""Shows in the API reference how classes are made whose constructor is generated.
+"""Shows in the API reference how classes are made.
 
-Equinox modules and named tuples take their fields; no source text says so.
+Equinox modules and named tuples take their fields; no source text says so. Where there
+is a constructor its text follows that of its class, which has said what it makes.
 """
 
 import dataclasses
@@ -15,12 +16,15 @@ _KINDS = {kind.name: kind for kind in griffe.ParameterKind}
 
 
 class Constructors(griffe.Extension):
-    """Gives such classes an `__init__` with the parameters that they really take."""
+    """Gives every class an `__init__` with the parameters that it really takes."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Called once for every class, after its members are known."""
-        made = getattr(importlib.import_module(cls.module.path), cls.name, None)
-        if not _is_generated(made) or "__init__" in cls.members:
+        if "__init__" in cls.members:
+            _drop_summary(cls.members["__init__"])
+            return
+        made = _imported(cls)
+        if not _is_generated(made):
             return
         parameters = inspect.signature(made).parameters.values()
         described = [_described(made, cls, parameter) for parameter in parameters]
@@ -28,6 +32,24 @@ class Constructors(griffe.Extension):
             "__init__", parameters=griffe.Parameters(*described)
         )
         cls.set_member("__init__", constructor)
+
+
+def _drop_summary(constructor: griffe.Object | griffe.Alias) -> None:
+    """Leaves of a constructor's text what follows its first sentence, if that is one.
+
+    A text may also begin with the arguments.
+    """
+    text = constructor.docstring
+    if text is not None and not text.value.startswith("**"):
+        _, _, text.value = text.value.partition("\n\n")
+
+
+def _imported(cls: griffe.Class) -> Any:
+    """The class itself; `None` where it needs an extra that is not installed."""
+    try:
+        return getattr(importlib.import_module(cls.module.path), cls.name, None)
+    except ImportError:
+        return None
 
 
 def _is_generated(made: Any) -> bool:

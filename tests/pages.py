@@ -32,7 +32,7 @@ def python_blocks(page: Path) -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     """Every call of `nnx-ppo-fn` in the shell blocks of a page, as its words."""
     words = [
-        part.split()
+        re.sub(r"^(\w+=\S+ )+", "", part.strip()).split()
         for language, text in blocks(page)
         if language == "sh"
         for line in text.splitlines()

@@ -44,9 +44,9 @@ def test_an_environment_of_ones_own_is_learned(run_example):
     assert 40 < float(last[1]) < 50
 
 
-def test_a_run_is_gone_on_with(run_example, tmp_path, monkeypatch):
+def test_a_run_is_loaded(run_example, tmp_path, monkeypatch):
     setup = build("probe:memory", "mlp", key=jr.key(0))
-    folder = RunFolder(tmp_path / "runs" / "my-run", "probe:memory", "mlp", setup)
+    folder = RunFolder(tmp_path / "runs" / "gru", "probe:memory", "mlp", setup)
     folder.save_network(setup.network)
     folder.close()
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ from nnx_ppo_fn._suggest import did_you_mean
     [
         ("lstn", " (did you mean 'lstm'?)"),
         ("mpl", " (did you mean 'mlp'?)"),
+        ("LSTM", " (did you mean 'lstm'?)"),
         ("§§§", ""),
     ],
 )

@@ -17,5 +17,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     `" (did you mean 'cartpole'?)"` with the nearest of the names, or nothing where none
     is near.
     """
-    matches = get_close_matches(name, list(names), n=1, cutoff=0.4)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    alike = {one.casefold(): one for one in names}
+    matches = get_close_matches(name.casefold(), list(alike), n=1, cutoff=0.4)
+    return f" (did you mean {alike[matches[0]]!r}?)" if matches else ""

@@ -38,7 +38,7 @@ def test_every_iteration_is_a_line_at_once(tmp_path):
     assert path.read_text() == (
         '{"step": 64, "loss": 0.5, "count": 3.0, "return": null}\n'
     )
-    lines.on_iteration({"loss": math.inf}, 128)
+    lines.on_iteration({"loss": math.inf, "step": 7.0}, 128)
     assert json.loads(path.read_text().splitlines()[1]) == {"step": 128, "loss": None}
     lines.on_end(RESULT)
 
@@ -84,7 +84,7 @@ def points_in(folder):
     return points
 
 
-def test_tensorboard_has_every_number_but_nan(tmp_path):
+def test_tensorboard_has_every_finite_number(tmp_path):
     pytest.importorskip("tensorboardX")
     folder = tmp_path / "board"
     board = TensorBoard(folder)
@@ -94,7 +94,6 @@ def test_tensorboard_has_every_number_but_nan(tmp_path):
     board.on_end(RESULT)
     assert points_in(folder) == [
         (64, "losses/actor", 0.25),
-        (2**33, "losses/actor", math.inf),
         (2**33, "total_steps", 2**33),
     ]
 
@@ -118,7 +117,7 @@ def wandb(monkeypatch):
     """A stand-in for the package, with the one run that may be under way."""
 
     def init(**options):
-        if fake.run is None or "reinit" in options:
+        if fake.run is None or fake.run.finished:
             fake.run = FakeRun(options)
         return fake.run
 
@@ -155,6 +154,23 @@ def test_a_wandb_run_that_others_began_is_theirs_to_end(wandb, options):
     assert not theirs.finished
     if not options:
         assert theirs.config["seed"] == 3
+
+
+def test_another_training_is_another_wandb_run(wandb):
+    callback = WandB(project="balance", config={"seed": 3})
+    runs = []
+    for _ in range(2):
+        callback.on_iteration({"loss": 0.5}, 64)
+        runs.append(callback.run)
+        callback.on_end(RESULT)
+    assert runs[0] is not runs[1] and runs[0].options == runs[1].options
+    assert all(run.rows == [(64, {"loss": 0.5})] and run.finished for run in runs)
+
+
+def test_videos_need_a_pace(wandb):
+    for fps in (0, -1):
+        with pytest.raises(ValueError, match=f"fps must be above 0, got {fps}"):
+            wandb_video_fn(fps=fps)
 
 
 def test_videos_go_to_the_wandb_run_as_files(wandb, tmp_path):

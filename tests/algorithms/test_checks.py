@@ -222,3 +222,93 @@ def test_one_array_in_two_places_is_reported_as_untied():
     )
     with pytest.warns(UserWarning, match=r"action.layers\[0\].kernel.*are one array"):
         attempt(ENV, network)
+
+
+class Telling(eqx.Module):
+    """The counting probe, with more in its `info`."""
+
+    name: str | int = eqx.field(static=True)
+    value: object
+
+    def reset(self, key):
+        return self._with_more(ENV.reset(key))
+
+    def step(self, state, action):
+        return state
+
+    def _with_more(self, state):
+        fields = {name: getattr(state, name) for name in Loose._fields}
+        return Loose(**(fields | {"info": {self.name: self.value}}))
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        (1, jnp.zeros(()), "names in Telling's info to be strings, got 1"),
+        (
+            "truncated",
+            jnp.zeros(3, bool),
+            r"info\['truncated'\] to be one bool.*got bool \[3\]; give it another name",
+        ),
+        ("terminated", jnp.zeros((), jnp.int32), r"one bool.*got int32 \[\]"),
+        ("time_out", None, "one bool.*got None"),
+        ("truncation", {"a": jnp.zeros(())}, r"one bool.*got \['a'\] float32 \[\]"),
+        ("final_observation", None, r"like its observation, float32 \[1\], got None"),
+        (
+            "final_observation",
+            jnp.zeros(3),
+            r"like its observation, float32 \[1\], got float32 \[3\]; leave it out",
+        ),
+        ("final_observation", jnp.zeros(1, bool), r"got bool \[1\]"),
+    ],
+)
+def test_what_means_something_in_info_must_mean_it(name, value, message):
+    with pytest.raises(InvalidEnvironmentError, match=message) as caught:
+        attempt(Telling(name, value), mlp_network(jr.key(0), 1))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("truncation", jnp.zeros(())),
+        ("time_out", jnp.zeros((), jnp.uint8)),
+        ("terminated", jnp.zeros((), bool)),
+        ("final_observation", jnp.zeros(1)),
+        ("history_first_obs", jnp.zeros(7)),
+    ],
+)
+def test_what_others_write_into_info_is_accepted(name, value):
+    checks._abstract_reset(Telling(name, value))
+
+
+def test_an_environment_that_is_mapped_already_is_told_what_to_pass():
+    class Mapped:
+        def reset(self, key):
+            return jax.vmap(ENV.reset)(key)
+
+        def step(self, state, action):
+            return jax.vmap(ENV.step)(state, action)
+
+    message = r"Mapped.reset\(key\) fails: vmap .*; pass .* without its vmap .*wrapper"
+    with pytest.raises(InvalidEnvironmentError, match=message):
+        attempt(Mapped(), mlp_network(jr.key(0), 1))
+
+
+def test_the_size_and_the_kind_of_an_action_are_enough_to_compare_it():
+    class Terse:
+        action_size, discrete = 2, True
+
+        def reset(self, key):
+            return ENV.reset(key)
+
+        def step(self, state, action):
+            return ENV.step(state, jnp.int32(0))
+
+    actor, critic = jr.split(jr.key(0))
+    network = PPOAdapter(
+        Sequential([Dense(1, 4, key=actor), NormalTanhSampler(0.0)]),
+        Dense(1, 1, key=critic),
+    )
+    with pytest.raises(CompositionError, match="Terse takes actions of one integer"):
+        attempt(Terse(), network)

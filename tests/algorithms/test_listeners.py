@@ -128,5 +128,6 @@ def test_what_is_no_callback_is_told_how_to_become_one():
             Listeners.__init__.__wrapped__(Listeners(), callbacks=callbacks)
 
     expect(Callback(), r"callbacks must be a list; write \[Callback\(\.\.\.\)\]")
+    expect(None, "callbacks must be a list .*, got NoneType")
     expect([Callback], r"got the class Callback; write Callback\(\.\.\.\)")
     expect([print], "a function of .metrics, step. is a log_fn")

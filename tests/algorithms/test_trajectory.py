@@ -131,11 +131,34 @@ def test_frames_show_every_state():
     assert episode.frames(env).shape == (6, 240, 320, 3)
 
 
-class Grey(Drawn):
-    """Paints without colours."""
+class Painter(Drawn):
+    """Draws what it is told to."""
+
+    drawn: object = None
 
     def render(self, trajectory, *, height=240, width=320):
-        return [np.zeros((height, width), np.uint8) for _ in trajectory]
+        return self.drawn
+
+
+def grey(height):
+    return np.zeros((height, 6), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "drawn, got",
+    [
+        ([grey(4), grey(4)], r"uint8 \[2, 4, 6\]"),
+        ([grey(4), grey(5)], r"pictures of the shapes \[4, 6\], \[5, 6\]"),
+        ([], "no pictures"),
+        (None, "NoneType"),
+    ],
+)
+def test_what_an_environment_drew_instead_is_said(drawn, got):
+    start = CountingProbe().reset(jr.key(0))
+    episode = Trajectory([start, start], episode_reward=0.0, length=1, truncated=False)
+    message = rf"Painter.render to return uint8 \[2, 4, 6, 3\], got {got}$"
+    with pytest.raises(InvalidEnvironmentError, match=message):
+        episode.frames(Painter(drawn=drawn), height=4, width=6)
 
 
 def test_what_cannot_be_drawn_says_why():
@@ -143,9 +166,6 @@ def test_what_cannot_be_drawn_says_why():
     episode = Trajectory([start, start], episode_reward=0.0, length=1, truncated=False)
     with pytest.raises(InvalidEnvironmentError, match="Probe cannot draw itself"):
         episode.frames(CountingProbe())
-    message = r"Grey.render to return uint8 \[2, 4, 6, 3\], got uint8 \[2, 4, 6\]"
-    with pytest.raises(InvalidEnvironmentError, match=message):
-        episode.frames(Grey(), height=4, width=6)
 
 
 def test_an_equal_environment_and_network_do_not_compile_anew(monkeypatch):

@@ -86,6 +86,26 @@ def test_a_command_parses(words):
         parse(words)
 
 
+def made_runs(page):
+    return [
+        words[words.index("--out") + 1]
+        for words in commands(page)
+        if words[0] == "train" and "--out" in words
+    ]
+
+
+@pytest.mark.parametrize("page", [*GUIDES, README], ids=ids([*GUIDES, README]))
+def test_every_run_that_a_page_speaks_of_is_made_in_it(page):
+    code = "\n".join(block.text for block in blocks(page))
+    assert set(re.findall(r"\bruns/[\w-]+", code)) == set(made_runs(page))
+
+
+def test_no_run_folder_is_asked_for_twice():
+    made = [run for page in (*GUIDES, README) for run in made_runs(page)]
+    assert made
+    assert len(made) == len(set(made))
+
+
 def test_every_command_is_shown():
     shown = {words[0] for words in CALLS.values() if words}
     assert shown >= {"train", "eval", "plot", "envs", "check"}

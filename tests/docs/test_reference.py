@@ -6,6 +6,8 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import textwrap
+import tomllib
 import types
 from typing import TypeVar
 
@@ -42,14 +44,19 @@ PUBLIC = (
 )
 
 
-@pytest.fixture(scope="module")
-def hooks():
-    """The functions that mkdocs calls."""
-    place = HOME / "docs" / "hooks.py"
-    specification = importlib.util.spec_from_file_location("hooks", place)
+def loaded(name):
+    """A module of the site's own, which is no part of a package."""
+    place = HOME / "docs" / f"{name}.py"
+    specification = importlib.util.spec_from_file_location(name, place)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    """The functions that mkdocs calls."""
+    return loaded("hooks")
 
 
 # The API.
@@ -97,6 +104,35 @@ def test_every_class_and_function_that_is_shown_says_what_it_is():
             assert value.__doc__, path
 
 
+@pytest.fixture
+def shown_class():
+    """A function that gives a class as the API reference shows it."""
+    griffe = pytest.importorskip("griffe", reason="comes with the extra docs")
+    constructors = loaded("constructors").Constructors()
+
+    def shown(text, name="page"):
+        with griffe.temporary_visited_module(text, module_name=name) as module:
+            (cls,) = module.classes.values()
+            constructors.on_class(cls=cls)
+            return cls
+
+    return shown
+
+
+def test_a_class_that_needs_an_absent_extra_is_shown_as_it_is_written(shown_class):
+    cls = shown_class("class Adapter:\n    id: str\n", name="of_an_absent_extra")
+    assert list(cls.members) == ["id"]
+
+
+@pytest.mark.parametrize("summary", ["Opens it.\n\n", "Opens it,\nwith care.\n\n", ""])
+def test_a_constructor_is_shown_by_its_arguments(summary, shown_class):
+    arguments = "**Arguments:**\n\n- `path`: where.\n\n**Raises:**\n\n`OSError`."
+    method = f'def __init__(self, path):\n"""{summary}{arguments}"""\n'
+    body = textwrap.indent(method.replace('"""', '    """', 1), "    ")
+    text = shown_class(f"class File:\n{body}").members["__init__"].docstring.value
+    assert text == arguments
+
+
 # Settings, environments, presets, laws.
 
 
@@ -129,6 +165,14 @@ def test_every_preset_is_on_its_page(hooks):
         assert f"| `{name}` |" in text
     assert "| `learning_rate` | `0.001` | `0.0001` |" in text
     assert "discounting_factor=0.95" in text
+
+
+def test_every_extra_is_explained():
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+    explained = [extra.strip("`") for extra, _ in rows(PAGES / "installation.md")]
+    # What the benchmarks and the tests need comes with their instructions.
+    inner = {"bench", "test"}
+    assert set(explained) == set(project["optional-dependencies"]) - inner
 
 
 def test_every_law_is_explained():

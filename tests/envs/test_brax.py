@@ -114,10 +114,30 @@ def test_unfit_options():
         envs.make("brax:fast", max_episode_length=0)
     with pytest.raises(TypeError, match="brax:fast needs options that can be hashed"):
         envs.make("brax:fast", obs_mode=["dict_state"])
-    with pytest.raises(TypeError, match="colour"):
-        envs.make("brax:reacher", colour="red")
+    with pytest.raises(TypeError, match="brax:fast has no option 'colour'"):
+        envs.make("brax:fast", colour="red")
+    with pytest.raises(TypeError, match="asymmetric_obs to be True or False, got 'n'"):
+        envs.make("brax:fast", asymmetric_obs="n")
     with pytest.raises(envs.UnknownEnvironmentError, match="'brax:fast'"):
         envs.make("brax:fats")
+    with pytest.raises(envs.UnknownEnvironmentError, match="mean 'brax:ant'"):
+        envs.make("BRAX:ant")
+
+
+def test_options_of_the_bases_are_options():
+    """Those that Brax's environments pass on to `PipelineEnv`, and what is near."""
+    with pytest.raises(TypeError, match="ant has no option 'debgu' .did you .*'debug'"):
+        envs.make("brax:ant", debgu=True)
+    with pytest.raises(TypeError, match="brax:ant needs ctrl_cost_weight to be a num"):
+        envs.make("brax:ant", ctrl_cost_weight="0.5")
+
+
+def test_what_has_no_physics_has_no_picture():
+    env = envs.make("brax:fast")
+    assert not envs.is_renderable(env)
+    with pytest.raises(AttributeError, match="no picture of brax:fast"):
+        env.render([])
+    assert envs.is_renderable(envs.make("brax:reacher"))
 
 
 def test_the_first_use_may_be_inside_a_trace():

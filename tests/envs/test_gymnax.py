@@ -181,3 +181,20 @@ def test_the_first_use_may_be_inside_a_trace():
 
     inside = jax.jit(first_observation)(jr.key(0))
     np.testing.assert_array_equal(inside, first_observation(jr.key(0)))
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("CartPole-v1", {"gravty": 9.0}, "has no option 'gravty' .did.* 'gravity'"),
+        ("DeepSea-bsuite", {"sise": 4}, "has no option 'sise' .did you mean 'size'"),
+        ("CartPole-v1", {"gravity": "9"}, "needs gravity to be a number, got '9'"),
+        ("DeepSea-bsuite", {"deterministic": 2}, "deterministic to be True or False"),
+        ("CartPole-v1", {"gravity": jnp.ones((3, 3))}, r"gravity=an array \[3, 3\]"),
+        ("CartPole-v1", {"max_steps_in_episode": 2.5}, "an integer, got 2.5"),
+    ],
+)
+def test_unfit_options(name, options, message):
+    with pytest.raises(TypeError, match=f"gymnax:{name} .*{message}") as caught:
+        envs.make(f"gymnax:{name}", **options)
+    assert "\n" not in str(caught.value)

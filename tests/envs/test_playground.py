@@ -141,6 +141,14 @@ def test_unfit_options():
         make(**{"nested.enrty": 2})
     with pytest.raises(ValueError, match="max_episode_length of at least 1, got 0"):
         make(max_episode_length=0)
+    with pytest.raises(ValueError, match="action_repeat of at least 1, got 0"):
+        make(action_repeat=0)
+    with pytest.raises(
+        TypeError, match="Counter needs ctrl_dt to be a number, got 's'"
+    ):
+        make(ctrl_dt="s")
+    with pytest.raises(ValueError, match="max_episode_length of at least 1, got 0"):
+        make(episode_length=0)
     assert make(**{"nested.entry": 2}).simulated.env._config.nested.entry == 2
 
 

@@ -20,6 +20,7 @@ def test_options_reach_the_environment():
         ("hidden_cartpole", "'hidden-cartpole'"),
         ("probe:memroy", "'probe:memory'"),
         ("memory", "'probe:memory'"),
+        ("CARTPOLE", "'cartpole'"),
     ],
 )
 def test_unknown_names_get_the_nearest_one(name, match):
@@ -98,3 +99,16 @@ def test_missing_extra(monkeypatch, family, missing, id):
     monkeypatch.setattr(registry, "_SOURCES", only)
     _, listed = envs.families()
     assert not listed.installed and listed.ids == ()
+
+
+@pytest.mark.parametrize("name", [None, 5])
+def test_a_name_is_a_string(name):
+    with pytest.raises(TypeError, match="expected a name such as 'cartpole', got"):
+        envs.make.__wrapped__(name)
+
+
+def test_a_prefix_in_capitals_is_recognised():
+    pytest.importorskip("gymnax")
+    with pytest.raises(envs.UnknownEnvironmentError) as caught:
+        envs.make("GYMNAX:catch-bsuite")
+    assert "(did you mean 'gymnax:Catch-bsuite'?)" in str(caught.value)

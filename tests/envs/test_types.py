@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nnx_ppo_fn import envs
+from nnx_ppo_fn.envs._checks import check_steps
 from nnx_ppo_fn.envs.types import (
     episode_flags,
     final_observation,
@@ -100,6 +101,8 @@ def test_created_states_are_strong_and_consistent():
         # One that restarts itself and says what was there before.
         (["first_obs", "final_observation"], False),
         (["final_observation"], False),
+        # Names that only resemble theirs, and what is no name at all.
+        (["history_first_obs", "first_data", 1], False),
     ],
 )
 def test_hidden_final_observations_are_told_from_the_names(names, hides):
@@ -112,3 +115,15 @@ def test_the_final_observation_is_the_one_before_a_restart():
     assert final_observation(BareState(True, {}, obs=last)) is last
     info = {"final_observation": last}
     assert final_observation(BareState(True, info, obs=start)) is last
+
+
+@pytest.mark.parametrize("steps", [2.5, 3.0, "5", None, True])
+def test_numbers_of_steps_are_integers(steps):
+    with pytest.raises(TypeError, match="Sprint needs limit to be an integer, got"):
+        check_steps("Sprint", "limit", steps)
+
+
+def test_numbers_of_steps_have_a_least():
+    check_steps("Sprint", "limit", np.int64(2), at_least=2)
+    with pytest.raises(ValueError, match="Sprint needs limit of at least 2, got 1"):
+        check_steps("Sprint", "limit", 1, at_least=2)

@@ -273,8 +273,60 @@ def test_what_only_a_simulator_knows_is_left_out(getkey):
         ({"obs_size": 3}, "expected obs_size and action_size, or env"),
         ({"env": Fake(()), "obs_size": 3}, "got both"),
         ({"env": object()}, "object does not say its action_size"),
+        ({"env": CartPole}, r"got the class CartPole; write CartPole\(\.\.\.\)"),
     ],
 )
 def test_sizes_come_from_one_place(arguments, message):
     with pytest.raises(ValueError, match=message):
         make_recurrent_actor_critic(key=KEY, **arguments)
+
+
+@pytest.mark.parametrize(
+    "size", [2.0, "2", (2,), None, True, 0, -1, jnp.float32(2), jnp.ones(3, int)]
+)
+def test_an_action_size_that_is_no_size_is_refused(size):
+    env = Silent()
+    env.action_size = size
+    with pytest.raises(ValueError, match="Silent.action_size to be an int") as caught:
+        make_recurrent_actor_critic(key=KEY, env=env)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_action_size_may_be_any_integer():
+    env = Silent()
+    for size in (np.int64(3), jnp.int32(3)):
+        env.action_size = size
+        assert make_mlp_actor_critic(key=KEY, env=env)[1].action[-2].out_features == 6
+
+
+class Silent:
+    """An environment that says nothing of itself."""
+
+    def reset(self, key):
+        return Pendulum().reset(key)
+
+
+class Mapped(Silent):
+    """One that is a batch of environments already."""
+
+    action_size = 1
+
+    def reset(self, key):
+        return jax.vmap(Pendulum().reset)(key)
+
+
+class Broken(Silent):
+    """One without its simulator."""
+
+    action_size = 1
+
+    def reset(self, key):
+        raise RuntimeError("no simulator\nat all")
+
+
+def test_an_environment_that_cannot_be_reset_is_told_why():
+    message = r"Mapped.reset\(key\) fails: vmap .*; pass .* without its vmap .*wrapper"
+    with pytest.raises(ValueError, match=message):
+        make_mlp_actor_critic(key=KEY, env=Mapped())
+    with pytest.raises(ValueError, match=r"Broken.reset\(key\) fails: no simulator$"):
+        make_mlp_actor_critic(key=KEY, env=Broken())

@@ -42,6 +42,21 @@ def test_flattener_keeps_upper_levels():
         Flattener(preserve_levels=2)((), {"a": numbers(2, 4)})
     with pytest.raises(ValueError, match="at least 0"):
         Flattener(-1)
+    with pytest.raises(TypeError, match="an integer, got 1.5"):
+        Flattener.__init__.__wrapped__(object.__new__(Flattener), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "got"),
+    [
+        (jnp.float32(1), r"got \[\]"),
+        (1.0, "got float"),
+        (jax.random.split(jax.random.key(0), 2), "got random keys"),
+    ],
+)
+def test_flattener_refuses_what_has_no_features(leaf, got):
+    with pytest.raises(CompositionError, match=rf"x\['a'\] to be numbers.*{got}"):
+        Flattener()((), {"a": leaf, "b": numbers(2, 1)})
 
 
 def test_filter_picks_by_key_path_and_function():
@@ -80,7 +95,18 @@ def test_filter_says_what_is_not_there(spec, message):
         Filter(spec)((), x)
 
 
-@pytest.mark.parametrize("spec", [{}, "goal", {"a": 3}, {"a": ()}])
-def test_filter_refuses_what_names_nothing(spec):
-    with pytest.raises(CompositionError, match="Filter"):
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "Filter expects a mapping .*, got an empty one"),
+        ("goal", "Filter expects a mapping .*, got 'goal'"),
+        (0, "Filter expects a mapping .*, got 0"),
+        (None, "Filter expects a mapping .*, got None"),
+        ({1: "a", "b": "b"}, "Filter names its outputs by strings, got 1"),
+        ({"a": 3}, "Filter's 'a' must be a key, .*, got 3"),
+        ({"a": ()}, "Filter's 'a' must be a key"),
+    ],
+)
+def test_filter_refuses_what_names_nothing(spec, message):
+    with pytest.raises(CompositionError, match=message):
         Filter(spec)

@@ -71,7 +71,8 @@ class Callback:
 class JSONLines(Callback):
     """Writes one JSON object per iteration: `{"step": ..., name: number, ...}`.
 
-    A number that is not finite becomes `null`. Every line is in the file before the
+    `step` is the number of environment steps, whatever a metric of that name says. A
+    number that is not finite becomes `null`. Every line is in the file before the
     next iteration begins, so that a run that dies leaves behind what it had.
     """
 
@@ -98,9 +99,10 @@ class JSONLines(Callback):
         """Appends one line."""
         if self._file is None:
             self._file = self._open()
-        finite = {name: _finite_or_none(value) for name, value in metrics.items()}
-        line = json.dumps({"step": int(step), **finite}, allow_nan=False)
-        self._file.write(line + "\n")
+        line: dict[str, int | float | None] = {"step": int(step)}
+        line |= {name: _finite_or_none(value) for name, value in metrics.items()}
+        line["step"] = int(step)
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
     def on_end(self, result: TrainResult) -> None:
@@ -125,7 +127,7 @@ class JSONLines(Callback):
 
 @final
 class TensorBoard(Callback):
-    """Writes every number of every iteration for TensorBoard; NaN is left out.
+    """Writes every finite number of every iteration for TensorBoard.
 
     What is written is in the file about a second later.
     """
@@ -148,11 +150,12 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_iteration(self, metrics: Metrics, step: int) -> None:
-        """Writes one point per number."""
+        """Writes one point per finite number."""
         if self._writer is None:
             self._writer = self._package.SummaryWriter(str(self.folder), flush_secs=1)
-        for name, value in _numbers(metrics).items():
-            self._writer.add_scalar(name, value, step)
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                self._writer.add_scalar(name, value, step)
 
     def on_end(self, result: TrainResult) -> None:
         """Closes the event file; another iteration opens a new one."""
@@ -166,7 +169,8 @@ class WandB(Callback):
     """Logs every number of every iteration to Weights & Biases; NaN is left out.
 
     It begins a run when it is made, or goes on with one that is under way and that
-    others end. `wandb_video_fn` adds videos to it.
+    others end. `wandb_video_fn` adds videos to it. Another training with the same
+    object is another run, with the same settings.
 
     - `run`: the `wandb` run.
     """
@@ -187,24 +191,33 @@ class WandB(Callback):
 
         `ImportError` without the extra `wandb`.
         """
-        wandb = _import_wandb()
-        settings = as_json(config) if isinstance(config, TrainConfig) else config
-        under_way = wandb.run
-        if under_way is None or options:
-            self.run = wandb.init(config=settings, **options)
-        else:
-            self.run = under_way
-            self.run.config.update(dict(settings or {}))
-        self._begun_here = self.run is not under_way
+        self._package = _import_wandb()
+        self._settings = as_json(config) if isinstance(config, TrainConfig) else config
+        self._options = options
+        self._begin()
 
     def on_iteration(self, metrics: Metrics, step: int) -> None:
         """Logs one row."""
-        self.run.log(_numbers(metrics), step=step)
+        if self._has_ended:
+            self._begin()
+        numbers = {name: x for name, x in metrics.items() if not math.isnan(x)}
+        self.run.log(numbers, step=step)
 
     def on_end(self, result: TrainResult) -> None:
         """Ends the run, unless it was under way before."""
-        if self._begun_here:
+        if self._begun_here and not self._has_ended:
             self.run.finish()
+            self._has_ended = True
+
+    def _begin(self) -> None:
+        under_way = self._package.run
+        if under_way is None or self._options:
+            self.run = self._package.init(config=self._settings, **self._options)
+        else:
+            self.run = under_way
+            self.run.config.update(dict(self._settings or {}))
+        self._begun_here = self.run is not under_way
+        self._has_ended = False
 
 
 def wandb_video_fn(
@@ -225,7 +238,7 @@ def wandb_video_fn(
 
     **Raises:**
 
-    `ImportError` without the extra `wandb`.
+    `ImportError` without the extra `wandb`, `ValueError` unless `fps` is above 0.
 
     **Example:**
 
@@ -240,6 +253,8 @@ def wandb_video_fn(
     )
     ```
     """
+    if not fps > 0:
+        raise ValueError(f"fps must be above 0, got {fps}")
     wandb = _import_wandb()
 
     def video_fn(data: VideoData) -> None:
@@ -254,10 +269,6 @@ def wandb_video_fn(
 
 def _import_wandb() -> Any:
     return import_extra("wandb", extra="wandb", purpose="logging to Weights & Biases")
-
-
-def _numbers(metrics: Metrics) -> Metrics:
-    return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def _finite_or_none(value: int | float) -> float | None:

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._custom_types import PyTree
-from .._tree import shape_text
-from ..envs import EnvState, is_described, RLEnv
+from .._tree import canonical, shape_text
+from ..envs import EnvState, RLEnv
+from ..envs._checks import first_line, reset_failure
 from ..networks._errors import CompositionError
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput
@@ -22,6 +23,9 @@ from ..testing import check_structure
 from .environments import reset_one, step_one
 from .types import RolloutState
 
+
+# What `episode_flags` reads.
+_FLAGS = ("terminated", "truncated", "truncation", "time_out")
 
 # Large enough to tell the batch axis from others, small enough to read in an error.
 _BATCH = 4
@@ -109,9 +113,7 @@ def _abstract_reset(env: Any) -> Any:
     try:
         state = jax.eval_shape(lambda key: reset_one(env, key), jax.random.key(0))
     except Exception as error:
-        raise InvalidEnvironmentError(
-            f"{name}.reset(key) fails: {_first_line(error)}"
-        ) from error
+        raise InvalidEnvironmentError(reset_failure(env, error)) from error
     if not isinstance(state, EnvState):
         raise InvalidEnvironmentError(
             f"{name}.reset must return a state with the fields obs, reward, done, info "
@@ -133,7 +135,47 @@ def _abstract_reset(env: Any) -> Any:
                 f"{shape_text(leaf)}; reset and step are for one environment, without "
                 "a batch axis"
             )
+    _check_info(name, state)
     return state
+
+
+def _check_info(name: str, state: Any) -> None:
+    """Checks the entries of `info` that mean something to the algorithms."""
+    for entry in state.info:
+        if not isinstance(entry, str):
+            raise InvalidEnvironmentError(
+                f"expected the names in {name}'s info to be strings, got {entry!r}"
+            )
+    for flag in _FLAGS:
+        if flag in state.info and not _is_flag(state.info[flag]):
+            raise InvalidEnvironmentError(
+                f"expected {name}'s info[{flag!r}] to be one bool, which says how the "
+                f"episode ended, got {_described(state.info[flag])}; give it another "
+                "name if it means something else"
+            )
+    last = state.info.get("final_observation", state.obs)
+    if _signature(canonical(last)) != _signature(canonical(state.obs)):
+        raise InvalidEnvironmentError(
+            f"expected {name}'s info['final_observation'] to be like its observation, "
+            f"{_described(state.obs)}, got {_described(last)}; leave it out if the "
+            "environment does not restart itself"
+        )
+
+
+def _is_flag(entry: Any) -> bool:
+    kinds = (jnp.bool_, jnp.floating, jnp.int8, jnp.uint8)
+    return getattr(entry, "shape", None) == () and any(
+        jnp.issubdtype(entry.dtype, kind) for kind in kinds
+    )
+
+
+def _described(tree: PyTree) -> str:
+    """The dtypes and shapes of a tree."""
+    if hasattr(tree, "shape"):
+        return f"{tree.dtype} {shape_text(tree)}"
+    leaves = jtu.tree_leaves_with_path(tree)
+    parts = [f"{jtu.keystr(path)} {_described(leaf)}" for path, leaf in leaves]
+    return ", ".join(parts) or repr(tree)
 
 
 def _abstract_decision(network: AnyModule, observation: PyTree) -> Any:
@@ -168,7 +210,7 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
     except Exception as error:
         raise InvalidEnvironmentError(
             f"{type(env).__name__}.step fails for the network's action "
-            f"{shape_text(actions)}: {_first_line(error)}"
+            f"{shape_text(actions)}: {first_line(error)}"
         ) from error
     expected, actual = jtu.tree_structure(state), jtu.tree_structure(stepped)
     if expected != actual:
@@ -189,12 +231,13 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
             )
 
 
-def _check_actions(env: RLEnv, actions: PyTree) -> None:
+def _check_actions(env: Any, actions: PyTree) -> None:
     """Compares with what an environment says of its actions, if it says anything.
 
     Environments describe actions of one array; trees of them are left to `step`.
     """
-    if not is_described(env) or len(jtu.tree_leaves(actions)) != 1:
+    is_told = hasattr(env, "action_size") and hasattr(env, "discrete")
+    if not is_told or len(jtu.tree_leaves(actions)) != 1:
         return
     (actions,) = jtu.tree_leaves(actions)
     size = env.action_size
@@ -249,7 +292,3 @@ def _entries(tree: PyTree, other: PyTree) -> str:
     mine = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(tree)}
     theirs = {jtu.keystr(path) for path, _ in jtu.tree_leaves_with_path(other)}
     return ", ".join(sorted(mine - theirs)) or "nothing more"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,7 @@
 """Tells functions and callbacks what happens while training."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, final, TypeAlias
+from typing import Any, cast, final, TypeAlias
 
 from .callbacks import Callback
 from .stopping import TrainingInterrupted, TrainingStopped
@@ -133,7 +133,12 @@ def _expect_callbacks(callbacks: Any) -> None:
         raise TypeError(
             f"callbacks must be a list; write [{type(callbacks).__name__}(...)]"
         )
-    for one in callbacks:
+    if not isinstance(callbacks, Sequence):
+        raise TypeError(
+            "callbacks must be a list of callbacks, empty if there are none, got "
+            f"{type(callbacks).__name__}"
+        )
+    for one in cast(Sequence[Any], callbacks):
         if isinstance(one, type):
             raise TypeError(
                 f"expected callbacks, got the class {one.__name__}; write "

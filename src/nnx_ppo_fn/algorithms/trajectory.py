@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, cast, final
 
 import equinox as eqx
 import jax
@@ -66,12 +67,13 @@ class Trajectory:
         something else.
         """
         expect_drawable(env)
-        frames = np.stack(list(env.render(self.states, height=height, width=width)))
-        expected = (len(self.states), height, width, 3)
-        if frames.dtype != np.uint8 or frames.shape != expected:
+        drawn = env.render(self.states, height=height, width=width)
+        shape = (len(self.states), height, width, 3)
+        frames = _stacked(drawn)
+        if frames is None or frames.dtype != np.uint8 or frames.shape != shape:
             raise InvalidEnvironmentError(
-                f"expected {type(env).__name__}.render to return uint8 "
-                f"{list(expected)}, got {frames.dtype} {list(frames.shape)}"
+                f"expected {type(env).__name__}.render to return uint8 {list(shape)}, "
+                f"got {_described(drawn, frames)}"
             )
         return frames
 
@@ -130,6 +132,25 @@ def expect_drawable(env: Any) -> None:
             "render(trajectory, *, height, width) that returns one uint8 picture "
             "[height, width, 3] per state"
         )
+
+
+def _stacked(drawn: Any) -> np.ndarray | None:
+    """Pictures as one array, `None` where they do not make one."""
+    try:
+        return np.stack([np.asarray(picture) for picture in drawn])
+    except (TypeError, ValueError):
+        return None
+
+
+def _described(drawn: Any, stacked: np.ndarray | None) -> str:
+    """What an environment drew, for an error message."""
+    if stacked is not None:
+        return f"{stacked.dtype} {list(stacked.shape)}"
+    if not isinstance(drawn, Sequence):
+        return type(drawn).__name__
+    pictures = cast(Sequence[Any], drawn)
+    shapes = dict.fromkeys(str(list(np.shape(picture))) for picture in pictures)
+    return f"pictures of the shapes {', '.join(shapes)}" if shapes else "no pictures"
 
 
 def _play(

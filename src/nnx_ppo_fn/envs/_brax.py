@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 from brax.io import image
 
-from ._adapters import frozen_options, leniency, Options
+from ._adapters import check_options, defaults_of, frozen_options, leniency, Options
 from ._simulated import AbstractSimulatedEnv, mujoco_camera, Simulated
 
 
@@ -48,7 +48,8 @@ class BraxEnv(AbstractSimulatedEnv):
 
     **Raises:**
 
-    `ValueError` if `max_episode_length` is less than 1.
+    - `ValueError` if `max_episode_length` is less than 1.
+    - `TypeError` if it is not an integer, or the constructor has no such option.
     """
 
     id: str = eqx.field(static=True)
@@ -65,10 +66,16 @@ class BraxEnv(AbstractSimulatedEnv):
         """Brax's environment and what is known of it."""
         return _build(self.id, self.options)
 
+    @property
+    def _model(self) -> Any:
+        # Not every environment has physics: `fast` only counts.
+        system = getattr(self.simulated.env, "sys", None)
+        return getattr(system, "mj_model", None)
+
     def _frames(self, raw: list[Any], height: int, width: int) -> Any:
         system = self.simulated.env.sys
         states = [state.pipeline_state for state in raw]
-        camera = mujoco_camera(system.mj_model, height, width)
+        camera = mujoco_camera(self._model, height, width)
         return image.render_array(system, states, height, width, camera)
 
 
@@ -77,6 +84,9 @@ def _build(id: str, options: Options) -> Simulated:
     """Kept outside of `BraxEnv`, since it holds arrays and compares by identity."""
     arguments = dict(options)
     limit = arguments.pop("max_episode_length")
+    known = defaults_of(brax.envs._envs[id])  # pyright: ignore[reportPrivateUsage]
+    if known is not None:
+        check_options(f"brax:{id}", arguments, known)
     # The first use may be inside a trace, and what is cached must not be a tracer.
     with jax.ensure_compile_time_eval(), leniency():
         # Brax says with every environment that it is not maintained.

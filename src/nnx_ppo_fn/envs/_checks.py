@@ -1,7 +1,11 @@
-"""Checks of the settings that environments and wrappers share."""
+"""Checks that environments, wrappers and networks share."""
+
+from typing import Any
+
+import numpy as np
 
 
-def check_steps(owner: object, name: str, steps: int, *, at_least: int = 1) -> None:
+def check_steps(owner: object, name: str, steps: Any, *, at_least: int = 1) -> None:
     """Refuses an episode that is too short to take place.
 
     **Arguments:**
@@ -13,8 +17,33 @@ def check_steps(owner: object, name: str, steps: int, *, at_least: int = 1) -> N
 
     **Raises:**
 
-    `ValueError` if `steps` is less than `at_least`.
+    `TypeError` if `steps` is not an integer, `ValueError` if it is less than
+    `at_least`.
     """
+    owner = owner if isinstance(owner, str) else type(owner).__name__
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)):
+        raise TypeError(f"{owner} needs {name} to be an integer, got {steps!r}")
     if steps < at_least:
-        owner = owner if isinstance(owner, str) else type(owner).__name__
         raise ValueError(f"{owner} needs {name} of at least {at_least}, got {steps}")
+
+
+def reset_failure(env: Any, error: Exception) -> str:
+    """What to say of an environment whose reset fails, in one line.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `error`: what its reset raised for the key of one environment.
+    """
+    hint = (
+        "; pass the environment without its vmap or auto-reset wrapper, inside "
+        "EpisodeWrapper"
+        if "vmap" in str(error)
+        else ""
+    )
+    return f"{type(env).__name__}.reset(key) fails: {first_line(error)}{hint}"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says; its name where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

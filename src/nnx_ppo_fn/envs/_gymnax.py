@@ -1,8 +1,8 @@
 """Gymnax environments under this package's conventions (the extra `gymnax`)."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, final, NamedTuple
 
@@ -18,6 +18,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from .._custom_types import PyTree
 from ._adapters import (
+    check_options,
+    defaults_of,
     frozen_options,
     leniency,
     numbers_in,
@@ -28,6 +30,10 @@ from ._checks import check_steps
 from ._drawing import draw_cartpole, draw_grid, draw_pendulum, Frame
 from ._scaling import to_bounds
 from .types import State
+
+
+# Gymnax's name for it.
+_LIMIT = "max_steps_in_episode"
 
 
 @final
@@ -58,8 +64,9 @@ class GymnaxEnv(eqx.Module):
 
     **Raises:**
 
-    `ValueError` if the action space is neither discrete nor a bounded box, or if the
-    time limit is less than 1.
+    - `ValueError` if the action space is neither discrete nor a bounded box, or if the
+      time limit is less than 1.
+    - `TypeError` if there is no such option, or one of another kind.
     """
 
     id: str = eqx.field(static=True)
@@ -70,7 +77,7 @@ class GymnaxEnv(eqx.Module):
     ):
         self.id = id
         if max_episode_length is not None:
-            options["max_steps_in_episode"] = max_episode_length
+            options[_LIMIT] = max_episode_length
         self.options = frozen_options(f"gymnax:{id}", options)
         _build(self.id, self.options)
 
@@ -207,13 +214,20 @@ def _build(id: str, options: Options) -> _Built:
 
 
 def _make(id: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    if _LIMIT in options:
+        check_steps(f"gymnax:{id}", "max_episode_length", options[_LIMIT])
     env, params = gymnax.make(id)
-    names = {field.name for field in dataclasses.fields(params)}
+    names = {field.name: getattr(params, field.name) for field in fields(params)}
+    # A function may have been registered in the place of a class.
+    constructors = getattr(gymnax.registration, "_registry", {})
+    known = defaults_of(constructors.get(id, type(env)))
+    if known is not None:
+        check_options(f"gymnax:{id}", options, known | names)
     for_params = {name: options[name] for name in options if name in names}
     for_constructor = {name: options[name] for name in options if name not in names}
     if for_constructor:
         env, params = gymnax.make(id, **for_constructor)
-    return env, dataclasses.replace(params, **for_params)
+    return env, replace(params, **for_params)
 
 
 def _check_action_space(id: str, space: Any) -> None:

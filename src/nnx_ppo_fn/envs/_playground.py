@@ -4,19 +4,20 @@
 import subprocess
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, final
+from typing import Any, cast, final
 
 import equinox as eqx
 import jax
 from mujoco_playground import dm_control_suite, locomotion, manipulation, registry
 
-from .._suggest import did_you_mean
 from ._adapters import (
+    check_options,
     frozen_options,
     leniency,
     MissingAssetsError,
     Options,
 )
+from ._checks import check_steps
 from ._simulated import AbstractSimulatedEnv, mujoco_camera, Simulated
 
 
@@ -51,8 +52,8 @@ class PlaygroundEnv(AbstractSimulatedEnv):
 
     **Raises:**
 
-    - `ValueError` if the time limit is less than 1.
-    - `TypeError` if the configuration has no such entry.
+    - `ValueError` if the time limit or `action_repeat` is less than 1.
+    - `TypeError` if the configuration has no such entry, or one of another kind.
     - `MissingAssetsError`, an `ImportError`, if the robot's model has to be downloaded
       and cannot be.
     """
@@ -74,9 +75,13 @@ class PlaygroundEnv(AbstractSimulatedEnv):
         """Playground's environment and what is known of it."""
         return _build(self.id, self.options)
 
+    @property
+    def _model(self) -> Any:
+        return self.simulated.env.mj_model
+
     def _frames(self, raw: list[Any], height: int, width: int) -> Any:
         env = self.simulated.env
-        camera = mujoco_camera(env.mj_model, height, width)
+        camera = mujoco_camera(self._model, height, width)
         return env.render(raw, height=height, width=width, camera=camera)
 
 
@@ -87,20 +92,22 @@ def _build(id: str, options: Options) -> Simulated:
     overrides = dict(options)
     limit = overrides.pop("max_episode_length", None)
     config = registry.get_default_config(id)
-    _check_options(id, overrides, config.to_dict())
+    name = f"playground:{id}"
+    check_options(name, overrides, _flat(config.to_dict()))
+    repeat = overrides.get("action_repeat", config.action_repeat)
+    check_steps(name, "action_repeat", repeat)
     if "impl" in config and jax.default_backend() != "gpu":
         overrides.setdefault("impl", "jax")
     if limit is not None:
+        check_steps(name, "max_episode_length", limit)
         # Some tasks show the time that is left, or restart with it.
-        repeat = overrides.get("action_repeat", config.action_repeat)
         overrides.setdefault("episode_length", limit * repeat)
     # The first use may be inside a trace, and what is cached must not be a tracer.
     with jax.ensure_compile_time_eval(), leniency():
         env = _load(id, overrides)
     config = env._config
-    repeat = int(config.action_repeat)
     return Simulated(
-        f"playground:{id}",
+        name,
         env,
         limit=-(-int(config.episode_length) // repeat) if limit is None else limit,
         seconds_per_step=repeat * float(env.dt),
@@ -118,26 +125,16 @@ def _load(id: str, overrides: dict[str, Any]) -> Any:
         ) from error
 
 
-def _check_options(
-    id: str, options: Mapping[str, Any], config: Mapping[str, Any]
-) -> None:
-    known = [*_flat_names(config), "max_episode_length"]
-    for name in options:
-        if name not in known:
-            raise TypeError(
-                f"playground:{id} has no option {name!r}{did_you_mean(name, known)}"
-            )
-
-
-def _flat_names(config: Mapping[str, Any]) -> list[str]:
-    """The names of all entries, those of nested ones with dots."""
-    names: list[str] = []
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """All entries by name, those of nested ones with dots."""
+    entries: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            names += [f"{name}.{nested}" for nested in _flat_names(value)]
+            nested = _flat(cast(Mapping[str, Any], value))
+            entries |= {f"{name}.{inner}": nested[inner] for inner in nested}
         else:
-            names.append(name)
-    return names
+            entries[name] = value
+    return entries
 
 
 def registered_ids() -> tuple[str, ...]:

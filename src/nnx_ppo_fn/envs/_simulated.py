@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, UInt8
+from jaxtyping import Array, Float, Int, Key
 
 from .._custom_types import PyTree
 from .._tree import strong, tree_map
 from ._adapters import leniency, numbers_in, Options, with_dtypes_of
 from ._checks import check_steps
+from ._drawing import Frame
 from .types import RenderingError, State
 
 
@@ -28,6 +29,7 @@ from .types import RenderingError, State
 class Simulated:
     """One of the other library's environments, built once and compiled once.
 
+    - `name`: what `make` calls it.
     - `env`: the environment, without wrappers.
     - `max_episode_length`: the time limit in steps.
     - `action_repeat`: steps of `env` in one of ours, with their rewards summed.
@@ -46,6 +48,7 @@ class Simulated:
         action_repeat: int = 1,
     ):
         check_steps(name, "max_episode_length", limit)
+        self.name = name
         self.env = env
         self.max_episode_length = limit
         self.action_repeat = action_repeat
@@ -143,26 +146,31 @@ class AbstractSimulatedEnv(eqx.Module):
         raw = self.simulated.step(state.data.raw, jnp.clip(action, -1.0, 1.0))
         return self._state(raw, state.data.time + 1)
 
-    def render(
-        self, trajectory: Sequence[State], *, height: int = 240, width: int = 320
-    ) -> list[UInt8[np.ndarray, "height width 3"]]:
-        """Draws one frame for every state with MuJoCo's renderer.
-
-        **Arguments:**
-
-        - `trajectory`: states without batch axes.
-        - `height`, `width`: the size of a frame in pixels.
-
-        **Returns:**
-
-        The frames, RGB, seen by the model's first camera if it has one.
+    @property
+    def render(self) -> Callable[..., list[Frame]]:
+        """Draws one frame for every state with MuJoCo's renderer, as
+        `RenderableEnv.render` does, seen by the model's first camera if it has one.
 
         **Raises:**
 
-        `RenderingError` if there is no OpenGL to draw with.
+        - `AttributeError` where there is no MuJoCo model to draw.
+        - `RenderingError` when drawing, if there is no OpenGL to draw with.
         """
-        raw = [state.data.raw for state in trajectory]
-        return _draw_quietly(lambda: self._frames(raw, height, width))
+        if self._model is None:
+            raise AttributeError(f"there is no picture of {self.simulated.name}")
+
+        def render(
+            trajectory: Sequence[State], *, height: int = 240, width: int = 320
+        ) -> list[Frame]:
+            raw = [state.data.raw for state in trajectory]
+            return _draw_quietly(lambda: self._frames(raw, height, width))
+
+        return render
+
+    @property
+    @abstractmethod
+    def _model(self) -> Any:
+        """The MuJoCo model that can be drawn, `None` where there is none."""
 
     @abstractmethod
     def _frames(self, raw: list[Any], height: int, width: int) -> Any:
@@ -193,9 +201,7 @@ def mujoco_camera(model: Any, height: int, width: int) -> str | None:
     return (model.camera(0).name or None) if model.ncam else None
 
 
-def _draw_quietly(
-    draw: Callable[[], Any],
-) -> list[UInt8[np.ndarray, "height width 3"]]:
+def _draw_quietly(draw: Callable[[], Any]) -> list[Frame]:
     """What `draw` returns, without the progress bar that it prints."""
     from mujoco import FatalError  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -119,11 +119,16 @@ def make(name: str, **options: Any) -> DescribedEnv:
     **Raises:**
 
     - `UnknownEnvironmentError`, a `ValueError`, if there is no such name.
+    - `TypeError` if `name` is not a string, or the environment has no such option.
     - `MissingExtraError`, an `ImportError`, if the name needs an extra that is not
       installed.
     - `MissingAssetsError`, an `ImportError`, if it needs files that cannot be
       downloaded.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"expected a name such as 'cartpole', got {type(name).__name__}"
+        )
     if name in _BUILT_IN:
         return _BUILT_IN[name](**options)
     for source in _SOURCES:
@@ -132,6 +137,9 @@ def make(name: str, **options: Any) -> DescribedEnv:
             id = name.removeprefix(source.prefix)
             if id in adapter.registered_ids():
                 return adapter.make(id, **options)
+            raise _unknown(name, _names(source))
+    for source in _SOURCES:
+        if name.casefold().startswith(source.prefix):
             raise _unknown(name, _names(source))
     raise _unknown(name, [*_BUILT_IN, *(source.pattern for source in _SOURCES)])
 

@@ -14,7 +14,13 @@ from .._custom_types import PyTree
 from .._tree import strong, tree_map
 
 
-_KEPT_STARTS = ("first_obs", "first_pipeline_state", "first_data")
+# Of Brax's AutoResetWrapper and of Playground's BraxAutoResetWrapper.
+_KEPT_STARTS = (
+    "first_obs",
+    "first_pipeline_state",
+    "AutoResetWrapper_first_obs",
+    "AutoResetWrapper_first_data",
+)
 
 
 @runtime_checkable
@@ -333,7 +339,7 @@ def hides_final_observation(state: EnvState) -> bool:
     """
     if "final_observation" in state.info:
         return False
-    return any(name.endswith(_KEPT_STARTS) for name in state.info)
+    return any(name in state.info for name in _KEPT_STARTS)
 
 
 def _as_bool(flag: Any) -> Bool[Array, "*batch"]:

@@ -1,6 +1,7 @@
 """What a network needs to know of an environment."""
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any, cast, final, NamedTuple
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._tree import canonical
+from ..envs._checks import reset_failure
 from .normalizer import Normalizer
 from .types import AnyModule
 from .utils import Filter, Flattener
@@ -73,7 +75,8 @@ def border_of(
 
     **Raises:**
 
-    `ValueError` unless either both sizes are given or an environment that says them.
+    `ValueError` unless either both sizes are given or an environment that says them,
+    and that can be reset.
     """
     if env is None:
         if obs_size is None or action_size is None:
@@ -88,12 +91,18 @@ def border_of(
             "expected either env=... or obs_size and action_size, got both; the "
             "environment says the sizes"
         )
+    if isinstance(env, type):
+        raise ValueError(
+            f"expected an environment, got the class {env.__name__}; write "
+            f"{env.__name__}(...)"
+        )
     if not hasattr(env, "action_size"):
         raise ValueError(
             f"{type(env).__name__} does not say its action_size; give it that "
             "attribute, or pass obs_size and action_size instead of env"
         )
-    observation = canonical(jax.eval_shape(env.reset, jax.random.key(0)).obs)
+    action_size = _action_size(env)
+    observation = _observation(env)
     is_state_entry = isinstance(observation, Mapping) and {
         _POLICY_KEY,
         _PRIVILEGED_KEY,
@@ -101,6 +110,28 @@ def border_of(
     return Border(
         observation[_POLICY_KEY] if is_state_entry else observation,
         is_state_entry,
-        env.action_size,
+        action_size,
         discrete or getattr(env, "discrete", False),
     )
+
+
+def _action_size(env: Any) -> int:
+    size = env.action_size
+    try:
+        number = 0 if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(
+            f"expected {type(env).__name__}.action_size to be an integer of at least "
+            f"1, got {' '.join(repr(size).split())}"
+        )
+    return number
+
+
+def _observation(env: Any) -> Any:
+    """The shapes and dtypes of one observation."""
+    try:
+        return canonical(jax.eval_shape(env.reset, jax.random.key(0)).obs)
+    except Exception as error:
+        raise ValueError(reset_failure(env, error)) from error

@@ -28,8 +28,10 @@ class RecurrentModule(
 ):
     """A layer whose step is a projection of the input, then a recurrence.
 
-    An author writes `fresh_state`, `project` and `recur`. An unroll projects the inputs
-    of all `T * B` rows at once and scans the recurrence alone.
+    An author writes `fresh_state`, `project` and `recur`, and declares
+    `in_features: int = eqx.field(static=True)`, the width that inputs must have. An
+    unroll projects the inputs of all `T * B` rows at once and scans the recurrence
+    alone.
     """
 
     in_features: eqx.AbstractVar[int]

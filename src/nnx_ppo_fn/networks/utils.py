@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array
 
 from .._suggest import did_you_mean
-from .._tree import canonical
+from .._tree import canonical, is_key, shape_text
 from ._errors import CompositionError
 from .types import output, StatefulModuleOutput, StatelessModule
 
@@ -36,8 +36,12 @@ class Flattener(StatelessModule[Any, Any]):
 
         **Raises:**
 
-        `ValueError` if it is negative.
+        `ValueError` if it is negative, `TypeError` if it is not an integer.
         """
+        if not isinstance(preserve_levels, int):
+            raise TypeError(
+                f"preserve_levels must be an integer, got {preserve_levels!r}"
+            )
         if preserve_levels < 0:
             raise ValueError(
                 f"preserve_levels must be at least 0, got {preserve_levels}"
@@ -48,11 +52,19 @@ class Flattener(StatelessModule[Any, Any]):
         self, state: tuple[()], x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Joins `x`, leaves `[B, ...]`."""
-        leaves = jtu.tree_leaves(x)
+        leaves = jtu.tree_leaves_with_path(x)
         if not leaves:
             raise CompositionError("expected at least one array, got an empty tree")
+        for path, leaf in leaves:
+            if is_key(leaf) or not getattr(leaf, "shape", ()):
+                is_array = hasattr(leaf, "shape")
+                what = shape_text(leaf) if is_array else type(leaf).__name__
+                what = "random keys" if is_key(leaf) else what
+                raise CompositionError(
+                    f"expected x{jtu.keystr(path)} to be numbers [B, ...], got {what}"
+                )
         joined = _join_below(canonical(x), self.preserve_levels)
-        return output(joined, batch=len(leaves[0]))
+        return output(joined, batch=len(leaves[0][1]))
 
 
 @final
@@ -80,10 +92,15 @@ class Filter(StatelessModule[Any, dict[str, Any]]):
         `CompositionError` if it is not such a mapping.
         """
         if not isinstance(spec, Mapping) or not spec:
+            what = "an empty one" if isinstance(spec, Mapping) else repr(spec)
             raise CompositionError(
-                "Filter expects a mapping such as {'goal': 'goal'}, got "
-                f"{type(spec).__name__ if spec else 'an empty one'}"
+                f"Filter expects a mapping such as {{'goal': 'goal'}}, got {what}"
             )
+        for name in cast(Mapping[Any, Any], spec):
+            if not isinstance(name, str):
+                raise CompositionError(
+                    f"Filter names its outputs by strings, got {name!r}"
+                )
         named = canonical(cast(Mapping[str, Any], spec))
         self.parts = tuple((name, _as_path(name, named[name])) for name in named)
 
