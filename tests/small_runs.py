@@ -54,6 +54,14 @@ def trained_at_once(env, network, config, *, log_fn, **_):
     return result_of(env, network, config)
 
 
+def trained_and_slow(env, network, config, *, log_fn, **_):
+    """A `train_ppo` that leaves time to interrupt what comes after it."""
+    log_fn({"losses/critic/mean": 1.0}, 1024)
+    print("over", flush=True)
+    time.sleep(1)
+    return result_of(env, network, config)
+
+
 def endless(env, network, config, *, log_fn, **_):
     """A `train_ppo` whose second chunk takes for ever."""
     log_fn({"losses/critic/mean": 1.0}, 512)

@@ -1,7 +1,10 @@
 """Run folders: what is written is what is read."""
 
+import io
 import json
 import math
+import os
+import shutil
 from pathlib import Path
 
 import jax.random as jr
@@ -9,7 +12,7 @@ import pytest
 
 from nnx_ppo_fn.algorithms.config import VideoConfig
 from nnx_ppo_fn.presets import build
-from nnx_ppo_fn.runs import load_run, RunFolder, series
+from nnx_ppo_fn.runs import expect_unused, load_run, RunFolder, series
 from small_runs import files_in
 
 
@@ -62,7 +65,7 @@ def test_weights_of_another_network_are_refused(described):
     folder, description = described("probe:memory", "lstm")
     description["network"]["hidden_size"] = 32
     (folder / "config.json").write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="does not fit the network"):
+    with pytest.raises(ValueError, match="damaged, or of another network"):
         load_run(folder)
 
 
@@ -127,3 +130,67 @@ def test_weights_that_cannot_be_written_leave_those_before(described, monkeypatc
         folder.save_network(setup.network)
     assert files_in(path) == ["config.json", "metrics.jsonl", "network.eqx"]
     assert (path / "network.eqx").read_bytes() == before
+
+
+def test_weights_that_are_damaged_are_told(described):
+    folder, _ = described("probe:memory", "mlp")
+    weights = folder / "network.eqx"
+    for damaged in (weights.read_bytes()[:500], b"", b"nonsense"):
+        weights.write_bytes(damaged)
+        with pytest.raises(ValueError, match="network.eqx is damaged, or of another"):
+            load_run(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"environment": 3},
+        {"environment": "cartpol"},
+        {"policy": None},
+        {"network": []},
+        {"network": {"hidden_size": "large"}},
+        {"network": {"hidden_size": -3}},
+        {"network": {"activation": 7}},
+        {"train": {"ppo": {"logging_level": "FOO"}}},
+        {"train": {"ppo": {"logging_level": 3}}},
+        {"train": {"ppo": {"n_envs": None}}},
+    ],
+)
+def test_a_description_that_was_edited_is_told(change, described):
+    folder, description = described("probe:memory", "mlp")
+    (folder / "config.json").write_text(json.dumps({**description, **change}))
+    with pytest.raises(ValueError, match="config.json is damaged or of another vers"):
+        load_run(folder)
+
+
+def test_a_folder_that_was_taken_away_is_made_again(tmp_path, getkey):
+    setup = build("probe:memory", "mlp", key=getkey())
+    folder = RunFolder(tmp_path / "run", "probe:memory", "mlp", setup)
+    shutil.rmtree(folder.path)
+    folder.save_network(setup.network)
+    folder.close()
+    assert load_run(folder.path)[2] == setup.config
+
+
+class Full(io.StringIO):
+    """A file on a full disk, which tells so only in the end."""
+
+    def close(self):
+        super().close()
+        raise OSError(28, "no space left")
+
+
+def test_a_full_disk_does_not_block_the_folder(tmp_path, getkey, monkeypatch):
+    setup = build("probe:memory", "mlp", key=getkey())
+    with monkeypatch.context() as patch:
+        touch = Path.touch
+        patch.setattr(Path, "open", lambda path, *_, **__: touch(path) or Full())
+        with pytest.raises(OSError, match="no space left"):
+            RunFolder(tmp_path / "run", "probe:memory", "mlp", setup)
+    assert files_in(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_into_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match="cannot be written into. Choose"):
+        expect_unused(tmp_path / "new" / "run")

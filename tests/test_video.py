@@ -100,8 +100,19 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, name, package)
         write_video(tmp_path / name, shades(2), seconds_per_step=0.1)
 
 
-def test_a_file_that_cannot_be_written_says_why(tmp_path):
+def test_a_file_that_cannot_be_written_says_why_and_is_not_there(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
-    (tmp_path / "a.mp4").mkdir()
-    with pytest.raises(OSError, match=r"ffmpeg could not write .*a\.mp4: .*directory"):
-        write_video(tmp_path / "a.mp4", shades(2), seconds_per_step=0.1)
+    name = "a" * 300 + ".mp4"
+    with pytest.raises(OSError, match="^ffmpeg failed: File name too long$"):
+        write_video(tmp_path / name, shades(2), seconds_per_step=0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["gif", "mp4"])
+def test_a_folder_of_that_name_stays(tmp_path, ending):
+    pytest.importorskip("imageio_ffmpeg")
+    path = tmp_path / f"a.{ending}"
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_video(path, shades(2), seconds_per_step=0.1)
+    assert list(tmp_path.iterdir()) == [path]

@@ -26,10 +26,24 @@ def replacing(path: Path) -> Generator[Path, None, None]:
     try:
         yield unfinished
         unfinished.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is not None:
+            error.filename = str(path)
         raise
+
+
+def expect_place(path: Path) -> None:
+    """Raises unless a file can be at `path`.
+
+    **Raises:**
+
+    `OSError`, of one sentence.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder. Choose another name.")
+    expect_folder(path.parent)
 
 
 def expect_folder(path: Path) -> None:

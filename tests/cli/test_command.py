@@ -1,5 +1,6 @@
 """What the command line refuses, and how it says so."""
 
+import io
 import sys
 
 import pytest
@@ -34,6 +35,17 @@ from small_runs import files_in, SMALL
         (["train", "--learning-rate", "nan"], "must be a positive number"),
         (["train", "--learning-rate", "0"], "must be a positive number"),
         (["train", "--clip-range", "wide"], "--clip-range must be a number such as"),
+        (["train", "--entropy-weight", "nan"], "--entropy-weight must be a number"),
+        (["train", "--policy-scale", "inf"], "--policy-scale must be a number such as"),
+        (["train", "--hidden-size", "1e12"], "must be at most 1048576, got 10000"),
+        (["train", "--n-envs", "1e30"], "--n-envs must be at most 2147483647, got"),
+        (["train", "--video.height", "1e5"], "--video.height must be at most 4096"),
+        (["train", "--logging-level"], "--logging-level needs a value"),
+        (["train", "--logging-percentiles", "--quiet"], "percentiles needs a value"),
+        (["train", "--normalize-advantages=true"], "advantages takes no value, got"),
+        (["train", "--quiet=1"], "--quiet takes no value, got '1'"),
+        (["train", "--eval.no-enabled=1"], "--eval.no-enabled takes no value, got"),
+        (["train", "probe:memory", "--video.enabled"], "leave --video.enabled away"),
         (["train", "--gae-lambda", "2"], "gae_lambda must be in [0.0, 1.0], got 2.0"),
         (["train", "--truncation", "msk"], "did you mean 'mask'"),
         (["train", "--logging-level", "LOSES"], "did you mean 'LOSSES'"),
@@ -157,10 +169,10 @@ def test_what_training_refuses_is_one_line(error, one_line, tmp_path, monkeypatc
 
 def test_an_error_at_the_start_leaves_no_folder(tmp_path, monkeypatch):
     def fail(*_, **__):
-        raise MemoryError("the device is full")
+        raise RuntimeError("the device is lost")
 
     monkeypatch.setattr(one_seed, "train_ppo", fail)
-    with pytest.raises(MemoryError, match="the device is full"):
+    with pytest.raises(RuntimeError, match="the device is lost"):
         main([*SMALL, "--out", str(tmp_path / "run")])
     assert files_in(tmp_path) == []
 
@@ -174,3 +186,24 @@ def test_an_error_in_the_middle_is_not_hidden(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="a fault of the program"):
         main([*SMALL, "--out", str(tmp_path / "run")])
     assert read_metrics(tmp_path / "run") == [{"step": 512, "losses/critic/mean": 1.0}]
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_stream_that_is_closed_is_no_error(stream, monkeypatch, capsys):
+    monkeypatch.setattr(sys, stream, None)
+    assert main(["envs", "built-in"]) == 0
+    getattr(sys, stream).close()
+
+
+def test_a_full_disk_under_the_output_is_one_line(monkeypatch, one_line, tmp_path):
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(28, "no space left")
+
+        def fileno(self):
+            return file.fileno()
+
+    with (tmp_path / "output").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", Full())
+        assert main(["envs", "built-in"]) == 1
+    assert one_line() == "nnx-ppo-fn: error: no space left"

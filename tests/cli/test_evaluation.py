@@ -101,8 +101,19 @@ def test_the_film_is_one_of_the_episodes(balanced, tmp_path, played, capsys):
 def test_a_film_of_another_kind_is_refused_before_anything_is_played(
     balanced, one_line, played
 ):
+    folder = balanced / "films.gif"
+    folder.mkdir()
     assert main(["eval", str(balanced), "--render", "a.avi"]) == 2
     assert "--render: expected a file name that ends in .gif or .mp4" in one_line()
+    config = balanced / "config.json"
+    for film, complaint in (
+        (config / "a.gif", f"{config} is not a folder but a file"),
+        (folder, f"{folder} is a folder. Choose another name."),
+    ):
+        assert main(["eval", str(balanced), "--render", str(film)]) == 2
+        assert complaint in one_line()
+    assert main(["eval", str(balanced), "--height", "1e5"]) == 2
+    assert "--height must be at most 4096" in one_line()
     assert not played
 
 

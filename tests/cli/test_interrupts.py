@@ -103,9 +103,9 @@ def has_trained(folder):
 
 def test_what_is_trained_is_saved_first(tmp_path):
     folder = tmp_path / "run"
-    process = start([*SMALL, "--out", str(folder)], "small_runs.trained_at_once")
-    wait_for(process, "trained")
-    process.send_signal(signal.SIGINT)
+    process = start([*SMALL, "--out", str(folder)], "small_runs.trained_and_slow")
+    wait_for(process, "over")
+    process.send_signal(signal.SIGTERM)
     code, text, complaint = end(process)
     assert code == 130
     assert complaint == (
@@ -153,6 +153,8 @@ def handler():
 class Notes(AbstractDisplay):
     """A display that remembers what was said."""
 
+    problem = ""
+
     def __init__(self):
         self.said = []
 
@@ -168,22 +170,27 @@ class Notes(AbstractDisplay):
     def stop(self):
         pass
 
+    def conclude(self, path):
+        pass
 
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("stage", "answer"),
     [(Stage.TRAINING, "stopping after this chunk"), (Stage.SAVING, "saving")],
 )
-def test_a_press_is_noticed_without_an_exception(stage, answer, handler):
+def test_a_press_is_noticed_without_an_exception(stage, answer, number, handler):
     handler(signal.default_int_handler)
     notes = Notes()
     with Interrupts(notes) as interrupts:
         interrupts.stage = stage
         assert not interrupts.requested
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
     assert interrupts.requested
     (said,) = notes.said
     assert said.startswith(answer)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_request_ends_the_training_and_not_its_beginning():

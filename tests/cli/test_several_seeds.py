@@ -70,15 +70,28 @@ def test_every_seed_has_a_folder(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        ({"faults": ("", "it broke", "")}, 1, "error: seed 5: it broke"),
+        (
+            {"faults": ("", "it broke", "")},
+            1,
+            "error: seed 5: it broke; {} keeps the runs",
+        ),
+        (
+            {"faults": ("it broke", "", "it broke")},
+            1,
+            "error: seeds 4, 6: it broke; {} keeps the runs",
+        ),
         (
             {"stop": SeedsInterrupted},
             130,
             "interrupted after 512 steps; {} keeps the runs",
         ),
-        ({"stop": log_failed}, 1, "error: OSError: the disk is full"),
+        (
+            {"stop": log_failed},
+            1,
+            "error: OSError: the disk is full; {} keeps the runs",
+        ),
     ],
-    ids=["fault", "interrupted", "log failed"],
+    ids=["fault", "faults", "interrupted", "log failed"],
 )
 def test_what_there_is_is_kept(options, code, complaint, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(several_seeds, "train_seeds", trained(**options))
@@ -120,3 +133,22 @@ def test_seeds_are_trained(tmp_path, capsys):
         lines = read_metrics(folder / f"seed{seed}")
         assert [line["step"] for line in lines] == [0, 512, 1024]
         assert lines[-1]["replay/log_ratio_max"] <= 1e-4
+
+
+def test_one_network_that_cannot_be_saved_costs_no_other(
+    tmp_path, monkeypatch, one_line
+):
+    save = RunFolder.save_network
+
+    def refuse(folder, network):
+        if folder.path.name == "seed4":
+            raise OSError(28, "no space left")
+        save(folder, network)
+
+    monkeypatch.setattr(RunFolder, "save_network", refuse)
+    monkeypatch.setattr(several_seeds, "train_seeds", trained())
+    assert main([*THREE, "--out", str(tmp_path / "runs")]) == 1
+    line = one_line()
+    assert line.endswith(f"network into {tmp_path / 'runs' / 'seed4'}: no space left")
+    for seed in (5, 6):
+        assert files_in(tmp_path / "runs" / f"seed{seed}") == FILES

@@ -1,6 +1,9 @@
 """A run from the command line: what it prints, and what it leaves."""
 
 import json
+import os
+import shutil
+import sys
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -111,9 +114,9 @@ def log_failed(result):
         (
             lambda result: TrainingFault("the reward of environment 3 is bad", result),
             1,
-            "error: the reward of environment 3 is bad",
+            "error: the reward of environment 3 is bad; {} keeps the run",
         ),
-        (log_failed, 1, "error: OSError: the disk is full"),
+        (log_failed, 1, "error: OSError: the disk is full; {} keeps the run"),
     ],
     ids=["interrupted", "fault", "log failed"],
 )
@@ -176,18 +179,69 @@ def test_training_returns_are_in_the_unit_of_the_environment(tmp_path, monkeypat
     }
 
 
-@pytest.mark.parametrize("name", ["save_network", "savefig"])
-def test_what_cannot_be_saved_is_told(name, tmp_path, monkeypatch, capsys):
-    def refuse(*_, **__):
-        raise OSError(28, "no space left")
+def full(*_, **__):
+    raise OSError(28, "no space left")
 
-    owner = RunFolder if name == "save_network" else Figure
-    monkeypatch.setattr(owner, name, refuse)
+
+def test_a_network_that_cannot_be_saved_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RunFolder, "save_network", full)
     monkeypatch.setattr(one_seed, "train_ppo", trained_at_once)
     folder = tmp_path / "run"
     assert main([*SMALL, "--quiet", "--out", str(folder)]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == f"{folder}\n"
-    place = "into" if name == "save_network" else folder / "learning_curve.png"
-    assert printed.err.startswith(f"nnx-ppo-fn: error: cannot write {place}".rstrip())
-    assert printed.err.endswith(": no space left\n")
+    assert capsys.readouterr() == (
+        f"{folder}\n",
+        f"nnx-ppo-fn: error: cannot write the network into {folder}: no space left\n",
+    )
+
+
+def test_a_picture_that_cannot_be_drawn_is_told(tmp_path, monkeypatch, one_line):
+    monkeypatch.setattr(Figure, "savefig", full)
+    monkeypatch.setattr(one_seed, "train_ppo", trained_at_once)
+    folder = tmp_path / "run"
+    assert main([*SMALL, "--quiet", "--out", str(folder)]) == 1
+    picture = folder / "learning_curve.png"
+    assert one_line().endswith(
+        f"cannot write {picture}: no space left; {folder} keeps the run"
+    )
+    assert files_in(folder) == sorted(set(FILES) - {picture.name})
+
+
+def test_a_folder_taken_away_while_training_has_the_network(
+    tmp_path, monkeypatch, one_line
+):
+    folder = tmp_path / "run"
+
+    def train(*arguments, **options):
+        result = trained_at_once(*arguments, **options)
+        shutil.rmtree(folder)
+        return result
+
+    monkeypatch.setattr(one_seed, "train_ppo", train)
+    assert main([*SMALL, "--quiet", "--out", str(folder)]) == 1
+    assert f"metrics.jsonl: No such file or directory; {folder} keeps" in one_line()
+    load_run(folder)
+
+
+def test_whoever_does_not_listen_stops_nothing(tmp_path, monkeypatch, one_line):
+    monkeypatch.setattr(one_seed, "train_ppo", trained_at_once)
+    listener, pipe = os.pipe()
+    os.close(listener)
+    folder = tmp_path / "run"
+    with os.fdopen(pipe, "w") as stdout, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        assert main([*SMALL, "--out", str(folder)]) == 1
+    assert one_line() == (
+        f"nnx-ppo-fn: error: cannot print: Broken pipe; {folder} keeps the run"
+    )
+    assert files_in(folder) == FILES
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED:")])
+def test_too_little_memory_is_one_line(error, tmp_path, monkeypatch, one_line):
+    def train(*_, **__):
+        raise error
+
+    monkeypatch.setattr(one_seed, "train_ppo", train)
+    assert main([*SMALL, "--out", str(tmp_path / "run")]) == 1
+    assert "there is not enough memory" in one_line()
+    assert files_in(tmp_path) == []

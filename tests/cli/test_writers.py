@@ -76,6 +76,9 @@ def test_writers_see_returns_in_the_unit_of_the_environment(
     tensorboard, wandb = made
     assert tensorboard.place == (folder / "tensorboard",)
     assert wandb.options["project"] == "poles" and wandb.options["name"] == "run"
+    # CARTPOLE is quiet, and nothing belongs anywhere but into the run folder.
+    assert wandb.options["settings"] == {"silent": True}
+    assert wandb.options["dir"] == folder
     for writer in made:
         # The preset scales rewards by 0.1; evaluation sees them as they are.
         assert writer.notes == [
@@ -115,4 +118,14 @@ def test_what_was_written_before_training_began_is_not_kept(
     asked = ["--tensorboard", "--video.enabled", "--out", str(tmp_path / "run")]
     assert main([*CARTPOLE, *asked]) == 2
     assert "not like this" in one_line()
+    assert files_in(tmp_path) == []
+
+
+def test_a_project_that_cannot_be_is_one_line(tmp_path, monkeypatch, one_line):
+    def refuse(**_):
+        raise RuntimeError("Invalid project name 'a/b'")
+
+    monkeypatch.setattr(writers, "WandB", refuse)
+    assert main([*CARTPOLE, "--wandb", "a/b", "--out", str(tmp_path / "run")]) == 2
+    assert "cannot log to Weights & Biases: Invalid project name" in one_line()
     assert files_in(tmp_path) == []

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
+from ..algorithms.stopping import SeedsStopped, TrainingStopped
 from ..algorithms.types import TrainResult
 from ..presets import Setup
 from .recording import Recorder
@@ -18,7 +19,7 @@ class Outcome:
 
     - `results`: one per seed.
     - `interrupted`: whether Ctrl-C ended it.
-    - `problems`: what went wrong, a line each.
+    - `problems`: why it has ended early, if it has; a line each.
     """
 
     results: Sequence[TrainResult]
@@ -61,7 +62,7 @@ class AbstractTraining(abc.ABC):
         """Draws what goes beyond the picture of each run."""
 
 
-def reason(stop: Exception) -> str:
+def reason(stop: TrainingStopped | SeedsStopped) -> str:
     """Why training has stopped: what failed, or the fault itself."""
     cause = stop.__cause__
-    return str(stop) if cause is None else f"{type(cause).__name__}: {cause}"
+    return stop.reason if cause is None else f"{type(cause).__name__}: {cause}"

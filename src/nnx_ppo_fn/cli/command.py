@@ -6,7 +6,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from .usage import PROGRAM, tell, UsageError
+from .usage import (
+    finish_output,
+    in_words,
+    is_lack_of_memory,
+    PROGRAM,
+    tell,
+    UsageError,
+)
 
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -30,26 +37,43 @@ def main(arguments: list[str] | None = None) -> int:
 
     **Returns:**
 
-    The exit code: 0 where the command did what it says; 1 where training met a fault
-    or a module breaks a law; 2 where it was not possible to begin; 130 where Ctrl-C
-    ended it.
+    The exit code: 0 where the command did what it says; 1 where training met a fault,
+    a module breaks a law, or memory or a disk is full; 2 where it was not possible to
+    begin; 130 where Ctrl-C ended it.
     """
+    _expect_streams()
     try:
         words = sys.argv[1:] if arguments is None else arguments
         _expect_extra()
         command = _find(words[:1])
-        return 0 if command is None else command(words[1:])
+        code = 0 if command is None else command(words[1:])
+        # Now, since Python would only complain at its end of what cannot be printed.
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         tell(f"error: {error}")
         return 2
-    except BrokenPipeError:
-        # Whoever was reading, such as `head`, has seen enough. Python would complain
-        # once more when it ends, about what is left to print.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # Whoever was reading, such as `head`, has seen enough.
+        if not isinstance(error, BrokenPipeError):
+            tell(f"error: {in_words(error)}")
+        finish_output()
         return 1
     except KeyboardInterrupt:
         tell("interrupted")
         return 130
+    except Exception as error:
+        if not is_lack_of_memory(error):
+            raise
+        tell("error: there is not enough memory; try fewer or smaller of everything")
+        return 1
+
+
+def _expect_streams() -> None:
+    """Opens what the process was started without; a file would take its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
 
 
 def _find(words: Sequence[str]) -> Callable[[Sequence[str]], int] | None:

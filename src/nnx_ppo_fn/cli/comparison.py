@@ -8,8 +8,17 @@ from typing import Any
 from .grouping import find_runs, Group, group_runs, labels
 from .parsing import options_class, parse
 from .progress import EVALUATION, number
-from .style import COLOURS, draw_band, new_figure, note, save, tidy
-from .usage import UsageError
+from .style import (
+    COLOURS,
+    draw_band,
+    draw_line,
+    expect_picture_name,
+    new_figure,
+    note,
+    save,
+    tidy,
+)
+from .usage import tell, UsageError
 from .values import FILE, FOLDERS, NAME
 
 
@@ -17,6 +26,7 @@ ABOUT = (
     "Compares runs in a picture: what differs in the seed alone is drawn as one.\n\n"
     "The line is the mean, the band one standard deviation; thin lines are seeds."
 )
+_NO_MEAN = "no steps in common"
 
 PlotOptions = options_class(
     "PlotOptions",
@@ -49,7 +59,10 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(PlotOptions, arguments, command="plot", about=ABOUT)
     if not options.folders:
         raise UsageError("which runs? For example: nnx-ppo-fn plot runs")
-    groups = group_runs(find_runs(options.folders), options.metric)
+    expect_picture_name(options.out)
+    groups, left_out = group_runs(find_runs(options.folders), options.metric)
+    for problem in left_out:
+        tell(f"left out: {problem}")
     draw_comparison(groups, options.out, metric=options.metric)
     title, names = labels(groups)
     print(f"{title}: {options.metric}" if title else options.metric)
@@ -62,8 +75,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _last_value(group: Group) -> str:
     steps, means, spreads = group.mean_and_spread()
-    if not len(steps):
-        return "no steps in common"
+    if not group.has_mean:
+        return _NO_MEAN
     spread = f" ± {number(spreads[-1])}" if len(group.curves) > 1 else ""
     return f"{number(means[-1])}{spread} after {steps[-1]:,.0f} steps"
 
@@ -99,7 +112,7 @@ def draw_comparison(groups: Sequence[Group], path: Path, *, metric: str) -> None
         if len(groups) > 1 or len(groups[0].curves) > 1:
             panel.legend(frameon=False, loc="best")
         tidy(panel)
-    if any(len(group.curves) > 1 for group in groups):
+    if any(len(group.curves) > 1 and group.has_mean for group in groups):
         note(
             panels[0],
             "mean ± one standard deviation over seeds",
@@ -111,11 +124,17 @@ def draw_comparison(groups: Sequence[Group], path: Path, *, metric: str) -> None
 
 def _draw_group(panel: Any, group: Group, name: str, colour: str) -> None:
     steps, means, spreads = group.mean_and_spread()
+    if not group.has_mean:
+        # The legend then is about the seeds.
+        label = f"{name}, {_NO_MEAN}"
+        for curve in group.curves:
+            draw_line(panel, curve.steps, curve.values, color=colour, label=label)
+            label = None
+        return
     if len(group.curves) > 1:
         for curve in group.curves:
-            panel.plot(
-                curve.steps, curve.values, color=colour, linewidth=0.7, alpha=0.45
-            )
+            style = {"color": colour, "linewidth": 0.7, "alpha": 0.45}
+            draw_line(panel, curve.steps, curve.values, **style)
         seen = [curve.values for curve in group.curves]
         draw_band(panel, steps, means, spreads, colour=colour, seen=seen)
-    panel.plot(steps, means, color=colour, linewidth=2, label=name)
+    draw_line(panel, steps, means, color=colour, linewidth=2, label=name)

@@ -3,14 +3,21 @@
 import abc
 import os
 import sys
+from pathlib import Path
 from typing import Any, final
 
 from ..algorithms.types import Metrics
 from .progress import EVALUATION, Progress
+from .usage import finish_output, in_words
 
 
 class AbstractDisplay(abc.ABC):
     """Shows a run. After `start`, `stop` must be called, whatever happens."""
+
+    @property
+    @abc.abstractmethod
+    def problem(self) -> str:
+        """Why nothing can be shown any longer; nothing as long as it can."""
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -34,6 +41,34 @@ class AbstractDisplay(abc.ABC):
     def stop(self) -> None:
         """Leaves the last state on the screen."""
 
+    @abc.abstractmethod
+    def conclude(self, path: Path) -> None:
+        """Says where the run folder is."""
+
+
+@final
+class Printer:
+    """Prints lines at once, also into a pipe, and goes quiet if nobody can read them.
+
+    - `problem`: why it is quiet.
+    """
+
+    problem: str
+
+    def __init__(self):
+        """Can print, as far as it knows."""
+        self.problem = ""
+
+    def __call__(self, text: str) -> None:
+        """Prints a line."""
+        if self.problem:
+            return
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            self.problem = in_words(error)
+            finish_output()
+
 
 def new_display(
     *, quiet: bool, total_steps: int, replay_tolerance: float
@@ -55,7 +90,15 @@ def new_display(
 
 @final
 class Silence(AbstractDisplay):
-    """Shows nothing."""
+    """Shows nothing, and at the end the run folder alone."""
+
+    def __init__(self):
+        self._print = Printer()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be printed."""
+        return self._print.problem
 
     def start(self) -> None:
         """Nothing."""
@@ -69,6 +112,10 @@ class Silence(AbstractDisplay):
     def stop(self) -> None:
         """Nothing."""
 
+    def conclude(self, path: Path) -> None:
+        """Prints the folder."""
+        self._print(str(path))
+
 
 @final
 class Lines(AbstractDisplay):
@@ -76,14 +123,20 @@ class Lines(AbstractDisplay):
 
     def __init__(self, progress: Progress):
         self._progress = progress
+        self._print = Printer()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be printed."""
+        return self._print.problem
 
     def start(self) -> None:
         """Says why nothing happens for a while."""
         self.say("compiling ...")
 
     def say(self, text: str) -> None:
-        """Prints at once, also into a pipe."""
-        print(text, flush=True)
+        """Prints at once."""
+        self._print(text)
 
     def update(self, metrics: Metrics, step: int) -> None:
         """A line, if this iteration was evaluated."""
@@ -95,6 +148,10 @@ class Lines(AbstractDisplay):
 
     def stop(self) -> None:
         """Nothing moves."""
+
+    def conclude(self, path: Path) -> None:
+        """Prints the folder below what was said before."""
+        self.say(_concluding(path))
 
 
 @final
@@ -129,6 +186,11 @@ class Live(AbstractDisplay):
             vertical_overflow="visible",
         )
 
+    @property
+    def problem(self) -> str:
+        """None that the process outlives: a terminal that closes ends it."""
+        return ""
+
     def start(self) -> None:
         """Begins to draw."""
         self._live.start()
@@ -153,6 +215,10 @@ class Live(AbstractDisplay):
         self._bar.stop_task(self._task)
         self._live.stop()
 
+    def conclude(self, path: Path) -> None:
+        """Prints the folder below what was said before."""
+        self.say(_concluding(path))
+
     def _draw(self) -> Any:
         from rich.console import Group
         from rich.table import Table
@@ -163,3 +229,7 @@ class Live(AbstractDisplay):
         for name, text in self._progress.numbers.items():
             table.add_row(name, text)
         return Group(self._bar, table)
+
+
+def _concluding(path: Path) -> str:
+    return f"run folder    {path}"

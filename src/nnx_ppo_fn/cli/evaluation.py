@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.random as jr
 
+from .._files import expect_place
 from ..algorithms.evaluation import evaluate
 from ..algorithms.trajectory import record_episode
 from ..envs.types import is_renderable, RenderingError
@@ -14,7 +15,7 @@ from ..video import expect_video_name, write_video
 from .parsing import options_class, parse
 from .progress import number
 from .usage import refusing, UsageError
-from .values import COUNT, FILE, FOLDER, SEED, switch
+from .values import COUNT, FILE, FOLDER, PIXELS, SEED, switch
 
 
 ABOUT = (
@@ -45,8 +46,8 @@ EvalOptions = options_class(
         ),
         None,
     ),
-    ("height", COUNT.option("--height", "of the film, in pixels."), 240),
-    ("width", COUNT.option("--width", "of the film, in pixels."), 320),
+    ("height", PIXELS.option("--height", "of the film, in pixels."), 240),
+    ("width", PIXELS.option("--width", "of the film, in pixels."), 320),
 )
 
 
@@ -123,8 +124,9 @@ def _expect_film(env: Any, options: Any) -> None:
     if not is_renderable(env):
         name = read_description(options.folder)["environment"]
         raise UsageError(f"{name} cannot draw itself; leave --render away")
-    with refusing(ValueError, saying="--render"):
+    with refusing(ValueError, OSError, saying="--render"):
         expect_video_name(options.render)
+        expect_place(options.render)
 
 
 def _table(metrics: Mapping[str, Any]) -> list[str]:

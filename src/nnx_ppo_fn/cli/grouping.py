@@ -63,6 +63,11 @@ class Group:
         """The name of the environment."""
         return self.settings["environment"]
 
+    @property
+    def has_mean(self) -> bool:
+        """Whether there are steps that all of the runs have been at."""
+        return bool(len(self.mean_and_spread()[0]))
+
     def mean_and_spread(self) -> tuple[Numbers, Numbers, Numbers]:
         """Steps, and over the seeds the mean and the standard deviation.
 
@@ -100,7 +105,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def group_runs(runs: Sequence[Path], metric: str) -> list[Group]:
+def group_runs(runs: Sequence[Path], metric: str) -> tuple[list[Group], list[str]]:
     """Puts runs together that differ in their seed alone.
 
     **Arguments:**
@@ -110,23 +115,27 @@ def group_runs(runs: Sequence[Path], metric: str) -> list[Group]:
 
     **Returns:**
 
-    Groups in the order in which their first runs come.
+    `(groups, left_out)`: groups in the order in which their first runs come, and why
+    some runs are in none: they cannot be read, or have no value of the metric.
 
     **Raises:**
 
-    `UsageError` where a run has no value of the metric.
+    `UsageError` where that is all of them.
     """
     groups: dict[str, Group] = {}
+    left_out: list[str] = []
     for path in runs:
-        settings = {
-            name: value
-            for name, value in _flat(_description(path)).items()
-            if not name.startswith(_IGNORED)
-        }
+        try:
+            settings, curve = _settings(path), _read_curve(path, metric)
+        except UsageError as error:
+            left_out.append(str(error))
+            continue
         key = json.dumps(settings, sort_keys=True)
         known = groups[key].curves if key in groups else ()
-        groups[key] = Group(settings, (*known, _read_curve(path, metric)))
-    return list(groups.values())
+        groups[key] = Group(settings, (*known, curve))
+    if not groups:
+        raise UsageError(left_out[0])
+    return list(groups.values()), left_out
 
 
 def labels(groups: Sequence[Group]) -> tuple[str, list[str]]:
@@ -169,9 +178,15 @@ def _short(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _description(path: Path) -> Mapping[str, Any]:
-    with refusing(ValueError, OSError, saying=f"cannot read {path / CONFIG}"):
-        return read_description(path)
+def _settings(path: Path) -> Mapping[str, Any]:
+    """What the runs of a group have in common."""
+    with refusing(ValueError, OSError):
+        description = read_description(path)
+    return {
+        name: value
+        for name, value in _flat(description).items()
+        if not name.startswith(_IGNORED)
+    }
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -185,7 +200,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _read_curve(path: Path, metric: str) -> Curve:
-    with refusing(ValueError, OSError, saying=f"cannot read {path / METRICS}"):
+    with refusing(ValueError, OSError):
         lines = read_metrics(path)
     steps, values = series(lines, metric)
     if not steps:

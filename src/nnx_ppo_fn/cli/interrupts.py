@@ -1,4 +1,4 @@
-"""What Ctrl-C does during a run.
+"""What Ctrl-C does during a run, and SIGTERM, as cluster managers send it.
 
 Python raises `KeyboardInterrupt` wherever the main thread happens to be. Inside XLA's
 compiler it is swallowed, or ends in a segmentation fault; while a network is saved, it
@@ -84,12 +84,18 @@ class Interrupts:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Interrupts":
-        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        heeded = [
+            number
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread and not ignored:
+        if in_main_thread and heeded:
             self._reader, self._writer = socket.socketpair()
             self._writer.setblocking(False)
-            self._old_handler = signal.signal(signal.SIGINT, _do_nothing)
+            self._old_handlers = {
+                number: signal.signal(number, _do_nothing) for number in heeded
+            }
             self._old_descriptor = signal.set_wakeup_fd(
                 self._writer.fileno(), warn_on_full_buffer=False
             )
@@ -106,7 +112,8 @@ class Interrupts:
         """Gives Ctrl-C back; what was pressed before has been noticed by then."""
         if self._thread is not None:
             signal.set_wakeup_fd(self._old_descriptor)
-            signal.signal(signal.SIGINT, self._old_handler)
+            for number, handler in self._old_handlers.items():
+                signal.signal(number, handler)
             self._writer.close()
             self._thread.join()
             self._reader.close()
@@ -133,7 +140,7 @@ class Interrupts:
 
     def _watch(self) -> None:
         while caught := self._reader.recv(1):
-            if caught[0] == signal.SIGINT:
+            if caught[0] in self._old_handlers:
                 with self.lock:
                     self._react()
 

@@ -22,8 +22,11 @@ from .values import (
     FOLDER,
     kind_of,
     NAME,
+    PIXELS,
     POSITIVE,
     SEED,
+    SIZE,
+    STEPS,
     switch,
 )
 
@@ -42,7 +45,19 @@ _DECIDED = {
     "every_steps": "a twentieth of the step budget",
     "max_episode_length": "the environment's time limit",
 }
-_KINDS = {"seed": SEED, "learning_rate": POSITIVE, "reward_scale": POSITIVE}
+_KINDS = {
+    "seed": SEED,
+    "learning_rate": POSITIVE,
+    "reward_scale": POSITIVE,
+    "hidden_size": SIZE,
+    "latent_size": SIZE,
+    "n_epochs": SIZE,
+    "total_steps": STEPS,
+    "every_steps": STEPS,
+    "checkpoint_every_steps": STEPS,
+    "height": PIXELS,
+    "width": PIXELS,
+}
 
 
 def _sections_of(owner: type[Any]) -> Mapping[str, type[Any]]:

@@ -59,6 +59,7 @@ def parse(
     - `UsageError` where an option is unknown or has an impossible value.
     - `SystemExit` after `--help`.
     """
+    _expect_bare_switches(options, arguments)
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -81,15 +82,29 @@ def parse(
     return parsed
 
 
-def flags(options: Any, prefix: str = "") -> Iterator[str]:
+def flags(options: Any) -> Iterator[str]:
     """All options of a dataclass, such as `--n-envs` and `--eval.n-envs`."""
+    return (flag for flag, _ in _options(options))
+
+
+def _expect_bare_switches(options: Any, arguments: Sequence[str]) -> None:
+    """Refuses `--switch=value`, of which tyro would make two words."""
+    switches = {flag for flag, kind in _options(options) if kind is bool}
+    for given, equals, value in (word.partition("=") for word in arguments):
+        flag = re.sub(r"^(--.*\.|--)no-", r"\1", given.replace("_", "-"))
+        if equals and flag in switches:
+            raise UsageError(f"{given} takes no value, got {value!r}")
+
+
+def _options(options: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All options of a dataclass, and what each of them holds."""
     for field in dataclasses.fields(options):
         kind, *marks = get_args(field.type) or (field.type,)
         if dataclasses.is_dataclass(kind):
             is_named = tyro.conf.OmitArgPrefixes not in marks
-            yield from flags(kind, f"{prefix}{field.name}." if is_named else prefix)
+            yield from _options(kind, f"{prefix}{field.name}." if is_named else prefix)
         elif tyro.conf.Positional not in marks:
-            yield "--" + (prefix + field.name).replace("_", "-")
+            yield "--" + (prefix + field.name).replace("_", "-"), kind
 
 
 def _first_paragraph(box: str) -> str:

@@ -12,7 +12,17 @@ from .progress import (
     LOG_RATIO,
     TRAINING_RETURN,
 )
-from .style import BLUE, draw_band, GREY, new_figure, note, ORANGE, save, tidy
+from .style import (
+    BLUE,
+    draw_band,
+    draw_line,
+    GREY,
+    new_figure,
+    note,
+    ORANGE,
+    save,
+    tidy,
+)
 
 
 _ROUNDING = 1e-7
@@ -33,10 +43,10 @@ def draw_learning_curve(folder: Path) -> None:
 
     **Raises:**
 
-    `UsageError` where it cannot be written.
+    `UsageError` where it cannot be written; what `read_metrics` and `read_description`
+    raise.
     """
-    lines = read_metrics(folder)
-    description = read_description(folder)
+    lines, description = read_metrics(folder), read_description(folder)
     title = "{} · {} · seed {}".format(
         description["environment"],
         description["policy"],
@@ -58,8 +68,13 @@ def draw_learning_curve(folder: Path) -> None:
 
 def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
     steps, training_returns = series(lines, TRAINING_RETURN)
-    panel.plot(
-        steps, training_returns, color=GREY, linewidth=1, label="training episodes"
+    draw_line(
+        panel,
+        steps,
+        training_returns,
+        color=GREY,
+        linewidth=1,
+        label="training episodes",
     )
     steps, returns = series(lines, EVALUATION)
     spread_at, spreads = series(lines, EVALUATION_SPREAD)
@@ -81,7 +96,7 @@ def _draw_returns(panel: Any, lines: list[Metrics]) -> None:
 
 def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
     steps, losses = series(lines, CRITIC_LOSS)
-    panel.plot(steps, losses, color=ORANGE, linewidth=1.2)
+    draw_line(panel, steps, losses, color=ORANGE, linewidth=1.2)
     if any(loss > 0 for loss in losses):
         panel.set_yscale("log")
     panel.set_ylabel("Critic loss")
@@ -89,7 +104,8 @@ def _draw_critic_loss(panel: Any, lines: list[Metrics]) -> None:
 
 def _draw_replay_check(panel: Any, lines: list[Metrics], tolerance: float) -> None:
     steps, ratios = series(lines, LOG_RATIO)
-    panel.plot(steps, ratios, color=ORANGE, linewidth=1.5, clip_on=False, zorder=3)
+    style = {"color": ORANGE, "linewidth": 1.5, "clip_on": False, "zorder": 3}
+    draw_line(panel, steps, ratios, **style)
     panel.axhline(tolerance, color=GREY, linewidth=1, linestyle="--")
     note(
         panel,

@@ -11,11 +11,12 @@ import jax.tree_util as jtu
 
 from ..algorithms.run_keys import RunKeys
 from ..algorithms.types import Metrics
+from ..envs.types import is_renderable
 from ..networks._trainable import partition_trainable
 from ..presets import build, Setup
 from ..runs import expect_unused
 from .options import Request
-from .usage import refusing
+from .usage import refusing, UsageError
 
 
 def choose_folder(request: Request) -> Path:
@@ -48,13 +49,18 @@ def refusing_folder(path: Path) -> Generator[None, None, None]:
 def build_setup(request: Request) -> Setup:
     """Environment, network and settings; the network is the first seed's."""
     with refusing(ValueError, TypeError, ImportError):
-        return build(
+        setup = build(
             request.env,
             request.policy,
             key=RunKeys.of(jr.key(request.seed)).initial_weights,
             settings=request.settings,
             **request.decided,
         )
+    if setup.config.video.enabled and not is_renderable(setup.eval_env):
+        raise UsageError(
+            f"{request.env} cannot draw itself; leave --video.enabled away"
+        )
+    return setup
 
 
 def unscaled(metrics: Metrics, setup: Setup) -> dict[str, int | float]:

@@ -77,12 +77,18 @@ class SeveralSeeds(AbstractTraining):
             results, interrupted = interruption.results, True
         except SeedsStopped as stop:
             results, problems = stop.results, [reason(stop)]
-        problems += [
-            f"seed {seed}: {result.fault}"
-            for seed, result in zip(self._seeds, results, strict=True)
-            if result.fault
+        return Outcome(results, interrupted, [*problems, *self._faults(results)])
+
+    def _faults(self, results: Sequence[TrainResult]) -> list[str]:
+        """Why seeds have stopped; what several have in common is said once."""
+        seeds: dict[str, list[str]] = {}
+        for seed, result in zip(self._seeds, results, strict=True):
+            if result.fault:
+                seeds.setdefault(result.fault, []).append(str(seed))
+        return [
+            f"seed{'s' if len(those) > 1 else ''} {', '.join(those)}: {fault}"
+            for fault, those in seeds.items()
         ]
-        return Outcome(results, interrupted, problems)
 
     def evaluation(self, results: Sequence[TrainResult]) -> str:
         """The mean return, and its spread over seeds."""
@@ -101,7 +107,7 @@ class SeveralSeeds(AbstractTraining):
         runs = find_runs([path])
         for metric in (EVALUATION, TRAINING_RETURN):
             try:
-                groups = group_runs(runs, metric)
+                groups, _ = group_runs(runs, metric)
             except UsageError:
                 continue
             draw_comparison(groups, path / PICTURE, metric=metric)

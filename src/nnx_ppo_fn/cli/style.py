@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .usage import refusing
+from .._files import expect_place, replacing
+from .usage import refusing, UsageError
 
 
 BLUE = "#1f5fa8"
@@ -34,12 +35,18 @@ def new_figure(size: tuple[float, float], title: str) -> Any:
 
 
 def tidy(panel: Any) -> None:
-    """Axes, grid and frame of a panel; steps are on its x axis."""
-    from matplotlib.ticker import EngFormatter
+    """Axes, grid and frame of a panel; steps, and all of them, are on its x axis."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     panel.set_xlabel("Environment steps")
+    panel.xaxis.set_major_locator(
+        MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10])
+    )
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.margins(x=0.02)
+    first, last = panel.dataLim.intervalx
+    if first == last:
+        panel.set_xticks([first])
     panel.grid(color="#e6e8eb", linewidth=0.8)
     panel.set_axisbelow(True)
     for side in ("top", "right"):
@@ -98,6 +105,34 @@ def save(figure: Any, path: Path) -> None:
 
     `UsageError` where it cannot be written.
     """
+    expect_picture_name(path)
     with refusing(OSError, ValueError, saying=f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        with replacing(path) as unfinished:
+            figure.savefig(unfinished, dpi=150, format=path.suffix[1:].lower())
+
+
+def expect_picture_name(path: Path) -> None:
+    """Raises `UsageError` unless a picture can be written under this name."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise UsageError(
+            f"cannot write {path}: expected a name that ends in .png, .svg or .pdf"
+        )
+    with refusing(OSError, saying=f"cannot write {path}"):
+        expect_place(path)
+
+
+def draw_line(panel: Any, steps: Any, values: Any, **options: Any) -> None:
+    """Draws a line, or a dot where there is one point alone.
+
+    **Arguments:**
+
+    - `panel`: where to.
+    - `steps`, `values`: one number each per point.
+    - `options`: of matplotlib's `plot`.
+    """
+    dots = {"marker": "o", "markersize": 4} if len(steps) == 1 else {}
+    panel.plot(steps, values, **{**dots, **options})

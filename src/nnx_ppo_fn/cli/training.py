@@ -1,6 +1,7 @@
 """The command `train`: from options to a run folder, or one per seed."""
 
-from collections.abc import Sequence
+import functools as ft
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 from ..algorithms.types import TrainResult
@@ -70,19 +71,24 @@ def train(request: Request) -> int:
                 outcome = _train(training, setup, recorder, interrupts)
             finally:
                 display.stop()
-            for line in _conclusion(training, outcome.results):
-                display.say(line)
-            unsaved = _save(training, folders, outcome.results)
-    problems = [*outcome.problems, *unsaved]
+            # First of all: the network is what cannot be had again.
+            unsaved = _save(folders, outcome.results)
+            undrawn = _draw(training, folders)
+        for line in _conclusion(training, outcome.results):
+            display.say(line)
+    display.conclude(path)
+    problems = [*outcome.problems, *unsaved, *undrawn]
+    if display.problem:
+        problems.append(f"cannot print: {display.problem}")
     when = "while saving" if interrupts.requested and not problems else ""
     if outcome.interrupted:
         when = f"after {_steps(outcome.results):,} steps"
+    runs = "the run" if request.seeds is None else "the runs"
+    kept = "" if unsaved else f"; {path} keeps {runs}"
     if when:
-        runs = "the run" if request.seeds is None else "the runs"
-        tell(f"interrupted {when}" + ("" if unsaved else f"; {path} keeps {runs}"))
+        tell(f"interrupted {when}{kept}")
     for problem in problems:
-        tell(f"error: {problem}")
-    print(path if request.quiet else f"run folder    {path}")
+        tell(f"error: {problem}{kept}")
     return INTERRUPTED if when else int(bool(problems))
 
 
@@ -125,17 +131,31 @@ def _steps(results: Sequence[TrainResult]) -> int:
     return max(result.total_steps for result in results)
 
 
-def _save(
-    training: AbstractTraining, folders: RunFolders, results: Sequence[TrainResult]
-) -> list[str]:
-    """Writes networks and pictures, and returns what went wrong, if anything."""
-    try:
-        with refusing(OSError, saying=f"cannot write into {folders.path}"):
-            for folder, result in zip(folders.each, results, strict=True):
-                folder.save_network(result.network)
-        for folder in folders.each:
-            draw_learning_curve(folder.path)
-        training.draw(folders.path)
-    except UsageError as error:
-        return [str(error)]
-    return []
+def _save(folders: RunFolders, results: Sequence[TrainResult]) -> list[str]:
+    """Writes all networks that can be written, and returns what went wrong."""
+    return _attempt(
+        (
+            ft.partial(folder.save_network, result.network),
+            f"cannot write the network into {folder.path}",
+        )
+        for folder, result in zip(folders.each, results, strict=True)
+    )
+
+
+def _draw(training: AbstractTraining, folders: RunFolders) -> list[str]:
+    """Draws all pictures that can be drawn, and returns what went wrong."""
+    each = [ft.partial(draw_learning_curve, folder.path) for folder in folders.each]
+    every = ft.partial(training.draw, folders.path)
+    return _attempt((draw, "cannot draw the picture") for draw in (*each, every))
+
+
+def _attempt(works: Iterable[tuple[Callable[[], None], str]]) -> list[str]:
+    """Does what can be done of `(work, complaint)`, and returns what went wrong."""
+    problems: list[str] = []
+    for work, saying in works:
+        try:
+            with refusing(OSError, ValueError, saying=saying):
+                work()
+        except UsageError as error:
+            problems.append(str(error))
+    return problems

@@ -1,5 +1,6 @@
 """How words of the command line become values, and what is said where they cannot."""
 
+import contextlib
 import dataclasses
 import functools as ft
 import math
@@ -61,6 +62,8 @@ class Kind:
             # has an empty list in the place of a word that is missing.
             if words == [[]]:
                 return None
+            if not words and not positional:
+                raise UsageError(f"{flag} needs a value")
             try:
                 return self._value(words)
             except ValueError as error:
@@ -140,11 +143,18 @@ def _whole(word: str) -> int:
     raise ValueError(f"must be a whole number such as 100_000, got {word!r}")
 
 
-def _count(word: str) -> int:
-    number = _whole(word)
-    if number < 1:
-        raise ValueError(f"must be at least 1, got {number}")
-    return number
+def _count_up_to(largest: int) -> Callable[[str], int]:
+    """Reads a whole number from 1 to `largest`."""
+
+    def read(word: str) -> int:
+        number = _whole(word)
+        if number < 1:
+            raise ValueError(f"must be at least 1, got {number}")
+        if number > largest:
+            raise ValueError(f"must be at most {largest}, got {number}")
+        return number
+
+    return read
 
 
 def _whole_up_to(largest: int) -> Callable[[str], int]:
@@ -161,16 +171,20 @@ def _whole_up_to(largest: int) -> Callable[[str], int]:
 
 def _number(word: str) -> float:
     try:
-        return float(word)
+        number = float(word)
     except ValueError:
-        raise ValueError(f"must be a number such as 1e-3, got {word!r}") from None
+        number = math.nan
+    # What is not finite would be the end of every training.
+    if not math.isfinite(number):
+        raise ValueError(f"must be a number such as 1e-3, got {word!r}")
+    return number
 
 
 def _positive(word: str) -> float:
-    number = _number(word)
-    if not 0 < number < math.inf:
-        raise ValueError(f"must be a positive number such as 1e-3, got {word!r}")
-    return number
+    with contextlib.suppress(ValueError):
+        if (number := _number(word)) > 0:
+            return number
+    raise ValueError(f"must be a positive number such as 1e-3, got {word!r}")
 
 
 def _text(what: str, make: Callable[[str], Any] = str) -> Callable[[str], Any]:
@@ -206,8 +220,12 @@ def _shown(value: Any) -> list[str]:
     return [str(value)]
 
 
-COUNT = Kind("N", _count)
-COUNTS = Kind("N", _count, join=tuple)
+COUNT = Kind("N", _count_up_to(2**31 - 1))
+STEPS = Kind("N", _count_up_to(2**53))
+# Of which a few multiply to the size of an array.
+SIZE = Kind("N", _count_up_to(2**20))
+SIZES = dataclasses.replace(SIZE, join=tuple)
+PIXELS = Kind("N", _count_up_to(4096))
 SEED = Kind("N", _whole_up_to(LARGEST_SEED))
 NUMBER = Kind("X", _number)
 POSITIVE = Kind("X", _positive)

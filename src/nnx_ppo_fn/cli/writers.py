@@ -11,6 +11,7 @@ from ..runs import RunFolder, TENSORBOARD, VIDEOS
 from ..video import write_video
 from .options import Request
 from .preparation import unscaled
+from .usage import refusing
 
 
 def callbacks(request: Request, setup: Setup, folder: RunFolder) -> list[Callback]:
@@ -19,8 +20,15 @@ def callbacks(request: Request, setup: Setup, folder: RunFolder) -> list[Callbac
     if request.tensorboard:
         chosen.append(TensorBoard(folder.path / TENSORBOARD))
     if request.wandb is not None:
-        options = {"project": request.wandb, "name": folder.path.name}
-        chosen.append(WandB(config=setup.config, **options))
+        with refusing(Exception, saying="cannot log to Weights & Biases"):
+            wandb = WandB(
+                config=setup.config,
+                project=request.wandb,
+                name=folder.path.name,
+                dir=folder.path,
+                settings={"silent": request.quiet},
+            )
+        chosen.append(wandb)
     return [_Unscaled(callback, setup) for callback in chosen]
 
 
