@@ -17,14 +17,14 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 
 LAYERS = (
     ("_custom_types", "_tree", "_keys", "_counter", "_moments"),
-    ("_suggest", "_extras", "video"),
+    ("_suggest", "_extras", "_files", "video"),
     ("networks",),
     ("nnx",),
     ("testing",),
     ("envs",),
     ("wrappers",),
     ("algorithms",),
-    ("presets", "runs"),
+    ("presets", "_run_records", "runs"),
     ("cli",),
 )
 """A module imports from its own layer and from the layers before it."""

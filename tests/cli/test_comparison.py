@@ -47,7 +47,7 @@ def test_what_cannot_be_drawn(run, tmp_path, one_line):
 
 def curve(*points):
     steps, values = np.array(points, np.float64).T
-    return Curve(Path(), steps, values)
+    return Curve(Path(), 0, steps, values)
 
 
 def drawn(*curves):

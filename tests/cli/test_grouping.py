@@ -79,6 +79,12 @@ def test_seeds_alone_need_no_name(write):
     assert labels(group_runs(runs, METRIC)[0]) == ("a · mlp", ["2 seeds"])
 
 
+def test_the_same_seed_twice_is_one_seed(write):
+    runs = [write(f"{n}", [(0, 1.0)], seed=seed) for n, seed in enumerate((3, 3, 4))]
+    assert labels(group_runs(runs[:2], METRIC)[0])[1] == ["2 runs of 1 seed"]
+    assert labels(group_runs(runs, METRIC)[0])[1] == ["3 runs of 2 seeds"]
+
+
 def test_seeds_without_common_steps_have_no_mean(write):
     runs = [write("a", [(0, 1.0)], seed=0), write("b", [(5, 1.0)], seed=1)]
     ((group,), _) = group_runs(runs, METRIC)

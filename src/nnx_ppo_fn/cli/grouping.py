@@ -20,7 +20,6 @@ _IGNORED = (
     "train.iterations_per_call",
     "train.checkpoint_every_steps",
     "train.ppo.logging_",
-    "train.eval.every_steps",
     "train.video.",
     "decided.",
     "versions.",
@@ -37,11 +36,13 @@ class Curve:
     """One run's values of a metric.
 
     - `path`: the run folder.
+    - `seed`: of the run.
     - `steps`: environment steps.
     - `values`: where there are any; none of them is NaN.
     """
 
     path: Path
+    seed: int
     steps: Numbers
     values: Numbers
 
@@ -67,6 +68,14 @@ class Group:
     def has_mean(self) -> bool:
         """Whether there are steps that all of the runs have been at."""
         return bool(len(self.mean_and_spread()[0]))
+
+    @property
+    def size(self) -> str:
+        """How many runs there are, in words; the same seed twice tells no more."""
+        seeds = len({curve.seed for curve in self.curves})
+        words = f"{seeds} seed{'s' if seeds > 1 else ''}"
+        runs = len(self.curves)
+        return words if seeds == runs else f"{runs} runs of {words}"
 
     def mean_and_spread(self) -> tuple[Numbers, Numbers, Numbers]:
         """Steps, and over the seeds the mean and the standard deviation.
@@ -126,7 +135,9 @@ def group_runs(runs: Sequence[Path], metric: str) -> tuple[list[Group], list[str
     left_out: list[str] = []
     for path in runs:
         try:
-            settings, curve = _settings(path), _read_curve(path, metric)
+            description = _read_description(path)
+            settings = _settings(description)
+            curve = _read_curve(path, description, metric)
         except UsageError as error:
             left_out.append(str(error))
             continue
@@ -169,22 +180,23 @@ def _label(group: Group, groups: Sequence[Group], differing: Sequence[str]) -> s
     more = ["…"] if len(settings) > _MOST_SETTINGS else []
     words = [str(group.settings[name]) for name in differing]
     words += settings[:_MOST_SETTINGS] + more
-    count = len(group.curves)
-    seeds = f"{count} seed{'s' if count > 1 else ''}"
-    return f"{', '.join(words)} ({seeds})" if words else seeds
+    return f"{', '.join(words)} ({group.size})" if words else group.size
 
 
 def _short(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _settings(path: Path) -> Mapping[str, Any]:
-    """What the runs of a group have in common."""
+def _read_description(path: Path) -> Mapping[str, Any]:
     with refusing(ValueError, OSError):
-        description = read_description(path)
+        return _flat(read_description(path))
+
+
+def _settings(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the runs of a group have in common."""
     return {
         name: value
-        for name, value in _flat(description).items()
+        for name, value in description.items()
         if not name.startswith(_IGNORED)
     }
 
@@ -199,7 +211,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def _read_curve(path: Path, metric: str) -> Curve:
+def _read_curve(path: Path, description: Mapping[str, Any], metric: str) -> Curve:
     with refusing(ValueError, OSError):
         lines = read_metrics(path)
     steps, values = series(lines, metric)
@@ -212,4 +224,9 @@ def _read_curve(path: Path, metric: str) -> Curve:
             f"{path} has no metric {metric!r}{did_you_mean(metric, names)}; it has "
             f"{listed}"
         )
-    return Curve(path, np.array(steps, np.float64), np.array(values, np.float64))
+    return Curve(
+        path,
+        seed=description.get("train.seed", 0),
+        steps=np.array(steps, np.float64),
+        values=np.array(values, np.float64),
+    )

@@ -1,6 +1,7 @@
 """The command `train`: from options to a run folder, or one per seed."""
 
 import functools as ft
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
@@ -14,6 +15,7 @@ from .one_seed import OneSeed
 from .options import parse_train, Request
 from .picture import draw_learning_curve
 from .preparation import build_setup, choose_folder, introduction
+from .progress import duration
 from .recording import Recorder, RunFolders
 from .several_seeds import SeveralSeeds
 from .usage import refusing, tell, UsageError
@@ -50,6 +52,7 @@ def train(request: Request) -> int:
 
     `UsageError` if it is not possible to train as asked for.
     """
+    start = time.perf_counter()
     training = OneSeed(request) if request.seeds is None else SeveralSeeds(request)
     path = choose_folder(request)
     setup = build_setup(request)
@@ -74,7 +77,8 @@ def train(request: Request) -> int:
             # First of all: the network is what cannot be had again.
             unsaved = _save(folders, outcome.results)
             undrawn = _draw(training, folders)
-        for line in _conclusion(training, outcome.results):
+        seconds = time.perf_counter() - start
+        for line in _conclusion(training, outcome.results, seconds):
             display.say(line)
     display.conclude(path)
     problems = [*outcome.problems, *unsaved, *undrawn]
@@ -114,13 +118,15 @@ def _train(
 
 
 def _conclusion(
-    training: AbstractTraining, results: Sequence[TrainResult]
+    training: AbstractTraining, results: Sequence[TrainResult], seconds: float
 ) -> list[str]:
+    """What was trained, and how long it took: building and evaluations are the rest."""
     first, *others = results
     seeds = f" of {len(results)} seeds" if others else ""
     lines = [
-        f"trained       {_steps(results):,} steps{seeds} in "
-        f"{first.train_seconds:.1f} s, after {first.compile_seconds:.1f} s of compiling"
+        f"trained       {_steps(results):,} steps{seeds} in {first.train_seconds:.1f} "
+        f"s, after {first.compile_seconds:.1f} s of compiling; {duration(seconds)} in "
+        "all"
     ]
     evaluation = training.evaluation(results)
     return [*lines, f"evaluation    return {evaluation}"] if evaluation else lines
