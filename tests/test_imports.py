@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 
 LAYERS = (
     ("_custom_types", "_tree", "_keys", "_counter", "_moments"),
-    ("_suggest", "_extras", "_files", "video"),
+    ("_suggest", "_extras", "_failures", "_files", "video"),
     ("networks",),
     ("nnx",),
     ("testing",),

@@ -1,5 +1,6 @@
 """The command `plot`."""
 
+import itertools as it
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from nnx_ppo_fn.cli import comparison, main
 from nnx_ppo_fn.cli.grouping import Curve, Group
 from nnx_ppo_fn.cli.style import new_figure, save
 from nnx_ppo_fn.cli.usage import UsageError
+
+
+SEEDS = it.count()
 
 
 def test_a_run_is_drawn_and_summed_up(run, tmp_path, capsys):
@@ -46,8 +50,9 @@ def test_what_cannot_be_drawn(run, tmp_path, one_line):
 
 
 def curve(*points):
+    """A run of a seed of its own."""
     steps, values = np.array(points, np.float64).T
-    return Curve(Path(), 0, steps, values)
+    return Curve(Path(), next(SEEDS), steps, values)
 
 
 def drawn(*curves):

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._custom_types import PyTree
+from .._failures import first_line, reset_failure
 from .._tree import canonical, shape_text
 from ..envs import EnvState, RLEnv
-from ..envs._checks import first_line, reset_failure
 from ..networks._errors import CompositionError
 from ..networks._trainable import partition_trainable
 from ..networks.types import AnyModule, PPONetworkOutput

@@ -1,4 +1,4 @@
-"""Checks that environments, wrappers and networks share."""
+"""Checks of the settings that environments and wrappers share."""
 
 from typing import Any
 
@@ -25,25 +25,3 @@ def check_steps(owner: object, name: str, steps: Any, *, at_least: int = 1) -> N
         raise TypeError(f"{owner} needs {name} to be an integer, got {steps!r}")
     if steps < at_least:
         raise ValueError(f"{owner} needs {name} of at least {at_least}, got {steps}")
-
-
-def reset_failure(env: Any, error: Exception) -> str:
-    """What to say of an environment whose reset fails, in one line.
-
-    **Arguments:**
-
-    - `env`: the environment.
-    - `error`: what its reset raised for the key of one environment.
-    """
-    hint = (
-        "; pass the environment without its vmap or auto-reset wrapper, inside "
-        "EpisodeWrapper"
-        if "vmap" in str(error)
-        else ""
-    )
-    return f"{type(env).__name__}.reset(key) fails: {first_line(error)}{hint}"
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an error says; its name where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+from .._failures import reset_failure
 from .._tree import canonical
-from ..envs._checks import reset_failure
 from .normalizer import Normalizer
 from .types import AnyModule
 from .utils import Filter, Flattener
