@@ -3,6 +3,13 @@
 from typing import Any
 
 
+def name_of(env: Any) -> str:
+    """The class of an environment; of the one inside, if it is a wrapper."""
+    while hasattr(env, "env"):
+        env = env.env
+    return type(env).__name__
+
+
 def reset_failure(env: Any, error: Exception) -> str:
     """What to say of an environment whose reset fails, in one line.
 
@@ -17,7 +24,7 @@ def reset_failure(env: Any, error: Exception) -> str:
         if "vmap" in str(error)
         else ""
     )
-    return f"{type(env).__name__}.reset(key) fails: {first_line(error)}{hint}"
+    return f"{name_of(env)}.reset(key) fails: {first_line(error)}{hint}"
 
 
 def first_line(error: Exception) -> str:

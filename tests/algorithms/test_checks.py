@@ -312,3 +312,15 @@ def test_the_size_and_the_kind_of_an_action_are_enough_to_compare_it():
     )
     with pytest.raises(CompositionError, match="Terse takes actions of one integer"):
         attempt(Terse(), network)
+
+
+def test_an_environment_in_a_wrapper_goes_by_its_own_name():
+    class Broken:
+        def reset(self, key):
+            raise RuntimeError("no simulator")
+
+        def step(self, state, action):
+            return state
+
+    with pytest.raises(InvalidEnvironmentError, match=r"^Broken.reset\(key\) fails"):
+        attempt(EpisodeWrapper(Broken(), 5), mlp_network(jr.key(0), 1))

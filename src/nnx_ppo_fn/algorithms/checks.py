@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._custom_types import PyTree
-from .._failures import first_line, reset_failure
+from .._failures import first_line, name_of, reset_failure
 from .._tree import canonical, shape_text
 from ..envs import EnvState, RLEnv
 from ..networks._errors import CompositionError
@@ -87,7 +87,7 @@ def check_resumed(env: RLEnv, rollout_state: RolloutState) -> None:
     actual = _unbatched(rollout_state.env_state)
     if _signature(expected) != _signature(actual):
         raise InvalidEnvironmentError(
-            f"initial_state was made with another environment: {type(env).__name__}'s "
+            f"initial_state was made with another environment: {name_of(env)}'s "
             f"state is {shape_text(expected)}, that of initial_state "
             f"{shape_text(actual)}"
         )
@@ -107,9 +107,9 @@ def _abstract_reset(env: Any) -> Any:
     if not isinstance(env, RLEnv):
         raise InvalidEnvironmentError(
             "expected an environment with reset(key) and step(state, action), got "
-            f"{type(env).__name__}"
+            f"{name_of(env)}"
         )
-    name = type(env).__name__
+    name = name_of(env)
     try:
         state = jax.eval_shape(lambda key: reset_one(env, key), jax.random.key(0))
     except Exception as error:
@@ -209,13 +209,13 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
         stepped = jax.eval_shape(lambda s, a: step_one(env, s, a), state, actions)
     except Exception as error:
         raise InvalidEnvironmentError(
-            f"{type(env).__name__}.step fails for the network's action "
+            f"{name_of(env)}.step fails for the network's action "
             f"{shape_text(actions)}: {first_line(error)}"
         ) from error
     expected, actual = jtu.tree_structure(state), jtu.tree_structure(stepped)
     if expected != actual:
         raise InvalidEnvironmentError(
-            f"{type(env).__name__}.step returns another structure than reset, so it "
+            f"{name_of(env)}.step returns another structure than reset, so it "
             f"cannot be looped over: only reset has {_entries(state, stepped)}, "
             f"only step has {_entries(stepped, state)}"
         )
@@ -225,7 +225,7 @@ def _check_step(env: RLEnv, state: Any, actions: PyTree) -> None:
     ):
         if before.shape != leaf.shape or before.dtype != leaf.dtype:
             raise InvalidEnvironmentError(
-                f"{type(env).__name__}.step returns state{jtu.keystr(path)} as "
+                f"{name_of(env)}.step returns state{jtu.keystr(path)} as "
                 f"{leaf.dtype} {shape_text(leaf)}, reset as {before.dtype} "
                 f"{shape_text(before)}; both must be the same"
             )
@@ -246,7 +246,7 @@ def _check_actions(env: Any, actions: PyTree) -> None:
     kind = jnp.integer if env.discrete else jnp.floating
     if actions.shape != shape or not jnp.issubdtype(actions.dtype, kind):
         raise CompositionError(
-            f"{type(env).__name__} takes actions of {expected}, the network gives "
+            f"{name_of(env)} takes actions of {expected}, the network gives "
             f"{shape_text(actions)}"
         )
 

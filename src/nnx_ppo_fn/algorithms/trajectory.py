@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, UInt8
 
 from .._custom_types import PyTree
+from .._failures import name_of
 from .._keys import derive, expect_key
 from .._tree import is_key
 from ..envs import EnvState, episode_flags, RLEnv
@@ -72,7 +73,7 @@ class Trajectory:
         frames = _stacked(drawn)
         if frames is None or frames.dtype != np.uint8 or frames.shape != shape:
             raise InvalidEnvironmentError(
-                f"expected {type(env).__name__}.render to return uint8 {list(shape)}, "
+                f"expected {name_of(env)}.render to return uint8 {list(shape)}, "
                 f"got {_described(drawn, frames)}"
             )
         return frames
@@ -128,7 +129,7 @@ def expect_drawable(env: Any) -> None:
     """Raises `InvalidEnvironmentError` unless an environment has a `render`."""
     if not callable(getattr(env, "render", None)):
         raise InvalidEnvironmentError(
-            f"{type(env).__name__} cannot draw itself: it has no method "
+            f"{name_of(env)} cannot draw itself: it has no method "
             "render(trajectory, *, height, width) that returns one uint8 picture "
             "[height, width, 3] per state"
         )

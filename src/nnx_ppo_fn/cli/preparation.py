@@ -78,7 +78,8 @@ def introduction(
 ) -> list[str]:
     """What is said before a training."""
     env, ppo = setup.eval_env, setup.config.ppo
-    actions = f"{env.action_size} {'choices' if env.discrete else 'numbers'}"
+    actions = f"{env.action_size} {'choice' if env.discrete else 'number'}"
+    actions += "s" if env.action_size > 1 else ""
     limit = env.max_episode_length
     parameters, _ = partition_trainable(setup.network)
     count = sum(leaf.size for leaf in jtu.tree_leaves(parameters))

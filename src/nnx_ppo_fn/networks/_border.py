@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from .._failures import reset_failure
+from .._failures import name_of, reset_failure
 from .._tree import canonical
 from .normalizer import Normalizer
 from .types import AnyModule
@@ -98,7 +98,7 @@ def border_of(
         )
     if not hasattr(env, "action_size"):
         raise ValueError(
-            f"{type(env).__name__} does not say its action_size; give it that "
+            f"{name_of(env)} does not say its action_size; give it that "
             "attribute, or pass obs_size and action_size instead of env"
         )
     action_size = _action_size(env)
@@ -123,7 +123,7 @@ def _action_size(env: Any) -> int:
         number = 0
     if number < 1:
         raise ValueError(
-            f"expected {type(env).__name__}.action_size to be an integer of at least "
+            f"expected {name_of(env)}.action_size to be an integer of at least "
             f"1, got {' '.join(repr(size).split())}"
         )
     return number
