@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from helpers import tree_equal
+from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.networks._trainable import partition_trainable
-from nnx_ppo_fn.networks.recurrent import GRU, LSTM
+from nnx_ppo_fn.networks.recurrent import GRU, LSTM, RecurrentModule
 from nnx_ppo_fn.networks.unroll import unroll
 
 
@@ -210,3 +211,28 @@ def test_the_scan_holds_one_matrix_product(kind, width):
     scans = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
     assert products(jaxpr.jaxpr) == [(T * B, width * HIDDEN)]
     assert [products(s.params["jaxpr"].jaxpr) for s in scans] == [[(B, width * HIDDEN)]]
+
+
+class _OneOfTwo(RecurrentModule):
+    """Forgets to return its value."""
+
+    in_features: int = eqx.field(static=True, default=2)
+
+    def fresh_state(self, batch):
+        return jnp.zeros((batch, 2))
+
+    def project(self, x):
+        return x
+
+    def recur(self, state, projected):
+        return state + projected
+
+
+def test_a_cell_that_returns_one_of_two_is_told_so(getkey):
+    cell, x = _OneOfTwo(), jnp.ones((3, 2))
+    state = cell.initialize_state(jr.split(getkey(), 3))
+    message = r"recur to return \(next_state, value\), got .*\[3, 2\]"
+    with pytest.raises(CompositionError, match=message):
+        cell(state, x)
+    with pytest.raises(CompositionError, match=message):
+        cell.unroll(state, x[None], jnp.zeros((1, 3), bool))

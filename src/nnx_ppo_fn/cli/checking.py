@@ -87,6 +87,7 @@ def run(arguments: Sequence[str]) -> int:
             for law in LAWS:
                 check_module(module, example, key=derive(key, "check"), laws=[law])
                 print(f"held  {law}", flush=True)
+            print(f"{place} obeys all {len(LAWS)} laws")
     except LawViolation as violation:
         print(violation, file=sys.stderr)
         return 1

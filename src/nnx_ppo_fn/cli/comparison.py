@@ -115,7 +115,7 @@ def draw_comparison(groups: Sequence[Group], path: Path, *, metric: str) -> None
     if any(len(group.curves) > 1 and group.has_mean for group in groups):
         note(
             panels[0],
-            "mean ± one standard deviation over seeds",
+            "mean ± one standard deviation over seeds; thin: each seed",
             (1.0, 1.01),
             horizontalalignment="right",
         )
