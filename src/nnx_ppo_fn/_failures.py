@@ -3,9 +3,12 @@
 from typing import Any
 
 
+_WRAPPERS = f"{__package__}.wrappers."
+
+
 def name_of(env: Any) -> str:
-    """The class of an environment; of the one inside, if it is a wrapper."""
-    while hasattr(env, "env"):
+    """The class of an environment; of the one inside, if the wrapper is ours."""
+    while type(env).__module__.startswith(_WRAPPERS):
         env = env.env
     return type(env).__name__
 
