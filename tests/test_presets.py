@@ -102,7 +102,6 @@ def test_calls_are_short_and_evaluations_end_them(
         "cartpole", "mlp", key=getkey(), total_steps=total_steps, n_envs=n_envs
     )
     assert setup.config.iterations_per_call == per_call
-    assert setup.steps_per_call == per_call * per_iteration
     assert setup.config.eval.every_steps == per_evaluation * per_iteration
     assert setup.whole_budget == total_steps
 

@@ -51,11 +51,6 @@ class Setup(eqx.Module):
         return -(-self.config.ppo.total_steps // per_iteration) * per_iteration
 
     @property
-    def steps_per_call(self) -> int:
-        """Environment steps between two looks of the host; evaluations are at some."""
-        return self.config.iterations_per_call * self.config.ppo.steps_per_iteration
-
-    @property
     def replay_tolerance(self) -> float:
         """The largest `replay/log_ratio_max` with which this training goes on."""
         parameters, _ = partition_trainable(self.network)

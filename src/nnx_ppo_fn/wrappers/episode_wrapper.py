@@ -32,9 +32,8 @@ class EpisodeWrapper(AbstractWrapper):
 
     **Raises:**
 
-    `ValueError` if `max_len` is less than 1, `TypeError` if it is no integer, and
-    `ValueError` if `info` has a `"step_counter"`
-    already.
+    `TypeError` if `max_len` is no integer; `ValueError` if it is less than 1, or if
+    `info` has a `"step_counter"` already.
     """
 
     env: RLEnv
