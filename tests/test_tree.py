@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from nnx_ppo_fn._tree import (
     anywhere,
     canonical,
+    entries,
     is_key,
     merge_time,
     select,
@@ -133,3 +134,12 @@ def test_a_cond_on_anywhere_stays_a_cond_under_vmap():
 
     text = str(jax.make_jaxpr(jax.vmap(step))(jnp.zeros((2, 3), bool)))
     assert "cond[" in text and "select_n" not in text
+
+
+def test_entries_are_the_parts_that_have_names():
+    pair = Pair(left=2, right=1)
+    assert list(entries({"b": 1, "a": 2}).items()) == [("a", 2), ("b", 1)]
+    assert list(entries(MappingProxyType({"b": 1, "a": 2}))) == ["a", "b"]
+    assert entries(pair) == {"left": 2, "right": 1}
+    for nameless in ((1, 2), [1], np.zeros(2), 1, Pair):
+        assert entries(nameless) is None

@@ -1,5 +1,6 @@
 """Operations on trees of arrays: selects, and the axes `T` and `B`."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast, TypeVar
@@ -100,6 +101,30 @@ def canonical(tree: Any) -> Any:
     if type(tree) is tuple:
         return tuple(canonical(item) for item in cast(tuple[Any, ...], tree))
     return tree
+
+
+def entries(tree: Any) -> dict[str, Any] | None:
+    """The parts of a tree that have names, by name.
+
+    **Arguments:**
+
+    - `tree`: a mapping of any kind, a named tuple, or a dataclass such as an
+      `equinox.Module`.
+
+    **Returns:**
+
+    A `dict` in sorted order for a mapping, and in declared order otherwise; `None`
+    where parts have no names: in tuples, lists and arrays.
+    """
+    if isinstance(tree, Mapping):
+        mapping = cast(Mapping[str, Any], tree)
+        return {name: mapping[name] for name in sorted(mapping)}
+    if isinstance(tree, tuple) and hasattr(cast(object, tree), "_fields"):
+        return cast(Any, tree)._asdict()
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree)]
+        return {name: getattr(tree, name) for name in names}
+    return None
 
 
 def is_key(leaf: Any) -> bool:

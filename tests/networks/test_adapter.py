@@ -63,3 +63,13 @@ def test_a_batch_of_one_environment_with_one_feature_is_not_confused():
     assert adapter(state, jnp.ones((1, 1))).output.value_estimates.shape == (1,)
     over_time = unroll(adapter, state, jnp.ones((1, 1, 1)), jnp.zeros((1, 1), bool))
     assert over_time.output.value_estimates.shape == (1, 1)
+
+
+def test_values_are_kept_in_float32(getkey):
+    """Advantages are differences of values, of which bfloat16 keeps three digits."""
+    value = Stateless(lambda x: {"a": x[..., :1], "b": x[..., 0]})
+    network = PPOAdapter(CategoricalSampler(0.1), value)
+    x = jnp.ones((2, 2), jnp.bfloat16)
+    result = network(network.initialize_state(jr.split(getkey(), 2)), x).output
+    for leaf in (*result.value_estimates.values(), result.loglikelihoods):
+        assert leaf.dtype == jnp.float32 and leaf.shape == (2,)

@@ -3,6 +3,7 @@ import inspect
 import pkgutil
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -42,6 +43,7 @@ def package_modules():
     )
 
 
+@pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained")
 def test_every_class_is_abstract_or_final():
     classes = package_modules()
     assert len(classes) > 15
@@ -111,3 +113,31 @@ def test_a_stochastic_module_carries_a_chain_that_survives_resets(getkey):
     for got, expected in [(result.next_state, next_chain), (result.output, draw)]:
         np.testing.assert_array_equal(jr.key_data(got), jr.key_data(expected))
     assert result.rollout_extras == "extras"
+
+
+def test_a_stochastic_module_may_ask_for_fresh_keys(getkey):
+    """An episode's chain is then another one, and still the environment's own."""
+    chain = jr.split(getkey(), 3)
+    fresh = Draws(fresh_keys=True).reset_state(chain)
+    assert len(np.unique(jr.key_data(jnp.concatenate([chain, fresh])), axis=0)) == 6
+    for row in range(3):
+        alone = Draws(fresh_keys=True).reset_state(chain[row : row + 1])
+        np.testing.assert_array_equal(jr.key_data(alone[0]), jr.key_data(fresh[row]))
+    # Neither what the chain gives to draw from, nor its next link.
+    taken = jnp.concatenate([*advance_keys(chain), fresh])
+    assert len(np.unique(jr.key_data(taken), axis=0)) == 9
+
+
+def test_a_module_with_a_constructor_of_its_own_keeps_the_chain():
+    class Sized(StochasticModule):
+        size: int = eqx.field(static=True)
+
+        def __init__(self, size):
+            self.size = size
+
+        def apply(self, draw, x, rollout_extras=None):
+            return output(x, batch=len(x))
+
+    module = Sized(3)
+    assert module.fresh_keys is False
+    assert jax.jit(lambda module: module)(module) == module

@@ -1,12 +1,14 @@
 from collections import OrderedDict
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nnx_ppo_fn import CompositionError
-from nnx_ppo_fn.networks.utils import Filter, Flattener
+from nnx_ppo_fn import CompositionError, partition_trainable
+from nnx_ppo_fn.networks.utils import Filter, Flattener, Scale
 
 
 def numbers(*shape, start=0):
@@ -110,3 +112,49 @@ def test_filter_says_what_is_not_there(spec, message):
 def test_filter_refuses_what_names_nothing(spec, message):
     with pytest.raises(CompositionError, match=message):
         Filter(spec)
+
+
+@pytest.mark.parametrize(
+    "factor", [0.5, jnp.float32(0.5)], ids=["a number", "an array"]
+)
+def test_scale_multiplies_every_number_of_a_tree(factor):
+    x = {
+        "pixels": jnp.array([[2], [4]], jnp.uint8),
+        "half": (jnp.array([1.0, 3.0], jnp.bfloat16),),
+        "speed": numbers(2, 2),
+    }
+    scaled = eqx.filter_jit(lambda scale, x: scale((), x).output)(Scale(factor), x)
+    np.testing.assert_array_equal(scaled["pixels"], [[1.0], [2.0]])
+    np.testing.assert_array_equal(scaled["half"][0].astype(jnp.float32), [0.5, 1.5])
+    np.testing.assert_array_equal(scaled["speed"], [[0, 0.5], [1, 1.5]])
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(scaled)]
+    assert dtypes == [jnp.bfloat16, jnp.float32, jnp.float32]
+
+
+def test_the_factor_of_a_scale_is_not_trained():
+    for factor in (2, jnp.float32(2.0)):
+        trained, _ = partition_trainable(Scale(factor))
+        assert not jax.tree.leaves(trained)
+
+
+class Observation(NamedTuple):
+    image: object
+    speed: object
+
+
+class Seen(eqx.Module):
+    image: object
+    speed: object
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Observation, Seen])
+def test_filter_reaches_parts_by_name_wherever_they_have_names(kind):
+    inner = kind(image=numbers(2, 3), speed=(numbers(2, 1), numbers(2, 1, start=9)))
+    picked = Filter({"x": ("seen", "speed", 1), "y": ("seen", "image")})
+    result = jax.jit(picked)((), {"seen": inner}).output
+    np.testing.assert_array_equal(result["x"], [[9], [10]])
+    np.testing.assert_array_equal(result["y"], numbers(2, 3))
+    with pytest.raises(
+        CompositionError, match=r"x\['seen'\] has no entry 'sped'.*'speed'\?"
+    ):
+        Filter({"x": ("seen", "sped")})((), {"seen": inner})

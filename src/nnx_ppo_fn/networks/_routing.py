@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
 from .._keys import derive
+from .._tree import shape_text
 from ._errors import CompositionError, located
 from .types import (
     AnyModule,
@@ -91,6 +92,7 @@ class Call:
         with located(place(self._container, name), child):
             result = self._run(child, self._state[name], x, extras)
             expect_output(result, "__call__")
+            _expect_rows(result.output, self.batch_shape)
         self._outputs[name] = result
         return result.output
 
@@ -184,7 +186,7 @@ class Container(UnrolledModule[Any, In, Out]):
         self, state: Any, x: In, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Out]:
         """One step through the children."""
-        call = Call(self, _step, state, rollout_extras, jtu.tree_leaves(x)[0].shape[:1])
+        call = Call(self, _step, state, rollout_extras, _batch_shape(x))
         return call.gather(self.route(call, x))
 
     @final
@@ -233,6 +235,27 @@ def place(container: Container[Any, Any], name: Name) -> str:
     """How an error names a child's place: `Sequential[2]`, `PPOAdapter.action`."""
     kind = type(container).__name__
     return f"{kind}[{name}]" if isinstance(name, int) else f"{kind}.{name}"
+
+
+def _batch_shape(x: Any) -> tuple[int]:
+    for leaf in jtu.tree_leaves(x):
+        if getattr(leaf, "shape", ()):
+            return leaf.shape[:1]
+    raise CompositionError(f"expected x to hold arrays [B, ...], got {shape_text(x)}")
+
+
+def _expect_rows(value: Any, batch_shape: tuple[int, ...]) -> None:
+    """Refuses an output that has not one row for each environment."""
+    for path, leaf in jtu.tree_leaves_with_path(value):
+        shape = getattr(leaf, "shape", None)
+        if shape is None or shape[: len(batch_shape)] != batch_shape:
+            axes = "B" if len(batch_shape) == 1 else "T, B"
+            sizes = ", ".join(map(str, batch_shape))
+            came = type(leaf).__name__ if shape is None else shape_text(leaf)
+            raise CompositionError(
+                f"expected output{jtu.keystr(path)} [{axes}, ...] with [{axes}] = "
+                f"[{sizes}], got {came}"
+            )
 
 
 def _step(child: AnyModule, state: Any, x: Any, rollout_extras: Any) -> Any:

@@ -3,6 +3,7 @@
 from typing import Any, cast, final
 
 import jax
+import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from ._errors import CompositionError
@@ -16,7 +17,7 @@ class PPOAdapter(Container[Any, PPONetworkOutput]):
 
     `action` must return a `SampledAction`, or a tree of them (one per key of a bank
     of samplers). `value` returns `[B]` or `[B, 1]`, or a tree of those with one entry
-    per reward.
+    per reward; values are `float32` whatever the dtype of the network.
     """
 
     action: AnyModule
@@ -61,9 +62,9 @@ class PPOAdapter(Container[Any, PPONetworkOutput]):
         """One number per environment, from `[..., B]` or `[..., B, 1]`."""
         value = cast(jax.Array, value)
         if value.shape == (*batch_shape, 1):
-            return value[..., 0]
+            return value[..., 0].astype(jnp.float32)
         if value.shape == batch_shape:
-            return value
+            return value.astype(jnp.float32)
         raise CompositionError(
             "expected the value port to return one number per environment, [B] or "
             f"[B, 1], got {list(value.shape)}",

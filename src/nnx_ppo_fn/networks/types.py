@@ -8,15 +8,16 @@ says how a whole rollout passes through the module; `unroll` does the rest.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, final, Generic, TypeAlias, TypeVar
+from typing import Any, final, Generic, TYPE_CHECKING, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys
-from .._keys import advance_keys
+from .._keys import advance_keys, derive
 from .._tree import shape_text
+from ._declared import declared
 from ._errors import CompositionError
 
 
@@ -70,6 +71,13 @@ class StatefulModuleOutput(eqx.Module, Generic[State, Out]):
     regularization_loss: Float[Array, "..."]
     metrics: Mapping[str, Any]
     rollout_extras: Any = None
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters):
+            return declared(
+                super().__class_getitem__(parameters), ("next_state", "output")
+            )
 
 
 def output(
@@ -280,17 +288,20 @@ class ChainedModule(StatefulModule[State, In, Out], Generic[State, Draw, In, Out
 class StochasticModule(ChainedModule[Keys, Keys, In, Out]):
     """A module that draws: only `apply(draw, x, rollout_extras)` is written.
 
-    Its carry is a chain of keys, `[B]`, that survives resets; `draw` holds a fresh key
-    for each row, to be consumed once.
+    Its carry is a chain of keys, `[B]`; `draw` holds a fresh key for each row, to be
+    consumed once. The chain survives resets, unless `fresh_keys` is set: an episode
+    then begins with a new chain, derived from the old one.
     """
+
+    fresh_keys: bool = eqx.field(default=False, static=True, kw_only=True)
 
     def initialize_state(self, keys: Keys) -> Keys:
         """The chain starts at the environment's own key."""
         return keys
 
     def reset_state(self, state: Keys) -> Keys:
-        """The chain goes on."""
-        return state
+        """The chain goes on, or a new one begins."""
+        return derive(state, "episode") if self.fresh_keys else state
 
     def advance(self, state: Keys) -> tuple[Keys, Keys]:
         """The chain's next link, and a key to draw from."""

@@ -9,8 +9,10 @@ import jax.tree_util as jtu
 from jaxtyping import Array
 
 from .._suggest import did_you_mean
-from .._tree import canonical, is_key, shape_text
+from .._tree import canonical, entries, is_key, shape_text, tree_map
 from ._errors import CompositionError
+from ._trainable import Coefficient, coefficient, number
+from .containers import Map as Map, Merge as Merge
 from .types import output, StatefulModuleOutput, StatelessModule
 
 
@@ -52,19 +54,9 @@ class Flattener(StatelessModule[Any, Any]):
         self, state: tuple[()], x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Joins `x`, leaves `[B, ...]`."""
-        leaves = jtu.tree_leaves_with_path(x)
-        if not leaves:
-            raise CompositionError("expected at least one array, got an empty tree")
-        for path, leaf in leaves:
-            if is_key(leaf) or not getattr(leaf, "shape", ()):
-                is_array = hasattr(leaf, "shape")
-                what = shape_text(leaf) if is_array else type(leaf).__name__
-                what = "random keys" if is_key(leaf) else what
-                raise CompositionError(
-                    f"expected x{jtu.keystr(path)} to be numbers [B, ...], got {what}"
-                )
+        leaves = expect_numbers(x)
         joined = _join_below(canonical(x), self.preserve_levels)
-        return output(joined, batch=len(leaves[0][1]))
+        return output(joined, batch=len(leaves[0]))
 
 
 @final
@@ -115,6 +107,28 @@ class Filter(StatelessModule[Any, dict[str, Any]]):
         return output(picked, batch=len(jtu.tree_leaves(x)[0]))
 
 
+@final
+class Scale(StatelessModule[Any, Any]):
+    """Multiplies every number of a tree by a factor that is not trained.
+
+    Floats keep their dtype; integers and booleans become `float32`.
+    """
+
+    factor: Coefficient = eqx.field(converter=coefficient)
+
+    def __call__(
+        self, state: tuple[()], x: Any, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[tuple[()], Any]:
+        """Scales `x`, leaves `[B, ...]`."""
+        leaves = expect_numbers(x)
+
+        def scaled(leaf: Array) -> Array:
+            leaf = _as_float(leaf)
+            return leaf * jnp.asarray(number(self.factor), leaf.dtype)
+
+        return output(tree_map(scaled, x), batch=len(leaves[0]))
+
+
 def _join_below(tree: Any, levels: int) -> Any:
     if levels and isinstance(tree, dict):
         branches = cast(dict[Any, Any], tree)
@@ -130,10 +144,35 @@ def _join_below(tree: Any, levels: int) -> Any:
     return jnp.concatenate([_features(leaf) for leaf in jtu.tree_leaves(tree)], axis=-1)
 
 
+def expect_numbers(x: Any) -> list[Array]:
+    """The leaves of `x`, if all of them are numbers `[B, ...]`.
+
+    **Raises:**
+
+    `CompositionError` that names the first leaf that is not.
+    """
+    leaves = jtu.tree_leaves_with_path(x)
+    if not leaves:
+        raise CompositionError("expected at least one array, got an empty tree")
+    for path, leaf in leaves:
+        if is_key(leaf) or not getattr(leaf, "shape", ()):
+            is_array = hasattr(leaf, "shape")
+            what = shape_text(leaf) if is_array else type(leaf).__name__
+            what = "random keys" if is_key(leaf) else what
+            raise CompositionError(
+                f"expected x{jtu.keystr(path)} to be numbers [B, ...], got {what}"
+            )
+    return [leaf for _, leaf in leaves]
+
+
+def _as_float(leaf: Array) -> Array:
+    """The same numbers; integers and booleans as `float32`."""
+    inexact = jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return leaf if inexact else leaf.astype(jnp.float32)
+
+
 def _features(leaf: Array) -> Array:
-    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-        leaf = leaf.astype(jnp.float32)
-    return leaf.reshape((len(leaf), -1))
+    return _as_float(leaf).reshape((len(leaf), -1))
 
 
 def _as_path(name: str, part: Any) -> Path | Callable[[Any], Any]:
@@ -149,8 +188,8 @@ def _as_path(name: str, part: Any) -> Path | Callable[[Any], Any]:
 def _at(tree: Any, path: Path) -> Any:
     for depth, step in enumerate(path):
         place = "".join(f"[{before!r}]" for before in path[:depth])
-        if isinstance(tree, Mapping):
-            branches = cast(Mapping[Any, Any], tree)
+        branches: Mapping[Any, Any] | None = entries(tree)
+        if branches is not None and (isinstance(step, str) or isinstance(tree, dict)):
             if step not in branches:
                 hint = did_you_mean(str(step), map(str, branches))
                 raise CompositionError(
