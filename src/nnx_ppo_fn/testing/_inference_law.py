@@ -7,6 +7,7 @@ import jax
 import jax.tree_util as jtu
 
 from .._tree import is_key
+from ..networks.lifting import has_inference_flag
 from ..networks.types import AnyModule
 from ._compare import difference
 from ._compile import unoptimised
@@ -22,12 +23,12 @@ def inference(trial: Trial) -> None:
 
     Child by child: one without a flag may draw beside others that have one.
     """
-    if not _has_flag(trial.module):
+    if not has_inference_flag(trial.module):
         return
     network = eqx.nn.inference_mode(trial.module)
     x = with_batch(jtu.tree_map(lambda leaf: leaf[0], trial.xs), trial.batch)
     for module, child_x in innermost(network, x, trial.batch):
-        if _has_flag(module):
+        if has_inference_flag(module):
             _without_keys(trial, module, child_x)
 
 
@@ -68,11 +69,3 @@ def _expect_no_effect(trial: Trial, module: AnyModule, x: Any, path: str) -> Non
 @unoptimised
 def _output(module: AnyModule, state: Any, x: Any) -> Any:
     return module(state, x).output
-
-
-def _has_flag(module: AnyModule) -> bool:
-    return any(
-        isinstance(path[-1], jtu.GetAttrKey) and path[-1].name == "inference"
-        for path, _ in jtu.tree_leaves_with_path(module)
-        if path
-    )

@@ -1,0 +1,197 @@
+"""A convolutional encoder for images."""
+
+from collections.abc import Sequence
+from typing import Any, cast, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, Shaped
+
+from .._tree import shape_text
+from ._errors import CompositionError
+from .containers import Sequential
+from .factories import Activation, make_mlp_layers
+from .feedforward import Initializer, Stateless
+from .lifting import Lift
+from .types import AnyModule, output, StatefulModuleOutput, StatelessModule
+from .utils import Flattener
+
+
+@final
+class Pixels(
+    StatelessModule[Shaped[Array, "B ..."], Float[Array, "B channels height width"]]
+):
+    """Images as `equinox.nn.Conv2d` takes them: floats, channels first.
+
+    `uint8` is scaled from 0 ... 255 to 0 ... 1 in `float32`; other integers and
+    booleans become `float32` as they are, and floats stay what they are.
+    """
+
+    height: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    channels: int = eqx.field(static=True)
+    channels_last: bool = eqx.field(static=True, default=True)
+
+    def __call__(
+        self,
+        state: tuple[()],
+        x: Shaped[Array, "B ..."],
+        rollout_extras: Any = None,
+    ) -> StatefulModuleOutput[
+        tuple[()], Float[Array, "B {self.channels} {self.height} {self.width}"]
+    ]:
+        """`[B, channels, height, width]`, from `[B, height, width, channels]` or the
+        same.
+        """
+        sides = (self.height, self.width)
+        shape = (
+            (*sides, self.channels) if self.channels_last else (self.channels, *sides)
+        )
+        if x.shape[1:] != shape:
+            raise CompositionError(
+                f"expected images x [B, {', '.join(map(str, shape))}], got "
+                f"{shape_text(x)}"
+            )
+        if self.channels_last:
+            x = jnp.moveaxis(x, -1, 1)
+        if x.dtype == jnp.uint8:
+            x = x.astype(jnp.float32) / 255
+        elif not jnp.issubdtype(x.dtype, jnp.inexact):
+            x = x.astype(jnp.float32)
+        return output(x, batch=len(x))
+
+
+def make_conv_encoder(
+    image_shape: Sequence[int],
+    features: int,
+    *,
+    key: Key[Array, ""],
+    channels: Sequence[int] = (16, 32),
+    kernel_sizes: int | Sequence[int] = 3,
+    strides: int | Sequence[int] = 1,
+    activation: Activation | str = "relu",
+    channels_last: bool = True,
+    kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
+) -> Sequential[Shaped[Array, "B ..."], Float[Array, "B features"]]:
+    """Convolutions, then a dense layer: images in, `[B, features]` out.
+
+    ```
+    Sequential([
+        Pixels(...), Lift(eqx.nn.Conv2d(...)), Stateless(activation), ...,
+        Flattener(), Dense(...),
+    ])
+    ```
+
+    Convolutions are not padded, so each makes the image smaller: a side of `n` becomes
+    `(n - kernel_size) // stride + 1`. Images of `uint8` are scaled to 0 ... 1; other
+    integers and booleans become `float32` as they are. Initial kernels are
+    LeCun-normal and biases 0, as in flax.
+
+    **Arguments:**
+
+    - `image_shape`: `(height, width, channels)`, whatever `channels_last` is.
+    - `features`: size of the output.
+    - `key`: for the initial weights.
+    - `channels`: of the output of each convolution.
+    - `kernel_sizes`, `strides`: of each convolution, or one number for all.
+    - `activation`: after every layer, the last one included; as in `make_mlp_layers`.
+    - `channels_last`: whether images come as `[B, height, width, channels]` rather
+      than `[B, channels, height, width]`.
+    - `kernel_init`: of `jax.nn.initializers`, called with a key, a shape `(height,
+      width, in, out)` or `(in, out)`, and a dtype.
+
+    **Returns:**
+
+    A module to stand at the beginning of a network.
+
+    **Raises:**
+
+    `ValueError` where sizes are missing or an image becomes smaller than a kernel.
+    """
+    if len(image_shape) != 3 or min(image_shape) < 1:
+        raise ValueError(
+            "expected image_shape (height, width, channels), each at least 1, got "
+            f"{tuple(image_shape)}"
+        )
+    if not channels or min(channels) < 1:
+        raise ValueError(
+            "expected channels of one convolution or more, each at least 1, got "
+            f"{tuple(channels)}"
+        )
+    height, width, image_channels = image_shape
+    kernels = _one_each("kernel_sizes", kernel_sizes, len(channels))
+    steps = _one_each("strides", strides, len(channels))
+    out_height, out_width = _sides_after((height, width), kernels, steps)
+
+    dense_key, *conv_keys = jr.split(key, 1 + len(channels))
+    (dense,) = make_mlp_layers(
+        [out_height * out_width * channels[-1], features],
+        key=dense_key,
+        activation=activation,
+        kernel_init=kernel_init,
+    )
+    layers: list[AnyModule] = [Pixels(height, width, image_channels, channels_last)]
+    for in_channels, out_channels, kernel, step, conv_key in zip(
+        (image_channels, *channels[:-1]),
+        channels,
+        kernels,
+        steps,
+        conv_keys,
+        strict=True,
+    ):
+        conv = _convolution(
+            in_channels, out_channels, kernel, step, conv_key, kernel_init
+        )
+        layers += [Lift(conv), Stateless(dense.activation)]
+    return Sequential([*layers, Flattener(), dense])
+
+
+def _one_each(name: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:
+    given = (value,) * count if isinstance(value, int) else tuple(value)
+    if len(given) != count or min(given) < 1:
+        raise ValueError(
+            f"expected {name} to be one number, or one for each of the {count} "
+            f"channels, each at least 1, got {value}"
+        )
+    return given
+
+
+def _sides_after(
+    sides: tuple[int, int], kernels: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[int, int]:
+    """The image after all convolutions, refused where it vanishes."""
+    sizes = [f"{sides[0]} x {sides[1]}"]
+    for index, (kernel, stride) in enumerate(zip(kernels, strides, strict=True)):
+        if min(sides) < kernel:
+            raise ValueError(
+                f"the image becomes too small: {' -> '.join(sizes)}, and convolution "
+                f"{index} has kernels of {kernel} x {kernel}. Take smaller kernels or "
+                "strides, or fewer convolutions"
+            )
+        height, width = ((side - kernel) // stride + 1 for side in sides)
+        sides = height, width
+        sizes.append(f"{height} x {width}")
+    return sides
+
+
+def _convolution(
+    in_channels: int,
+    out_channels: int,
+    kernel_size: int,
+    stride: int,
+    key: Key[Array, ""],
+    kernel_init: Initializer,
+) -> eqx.nn.Conv2d:
+    conv = eqx.nn.Conv2d(in_channels, out_channels, kernel_size, stride, key=key)
+    # Initialisers take the input's axis to be the last but one, Equinox has it second.
+    kernel = kernel_init(
+        key, (kernel_size, kernel_size, in_channels, out_channels), jnp.float32
+    )
+    bias = jnp.zeros_like(cast(Array, conv.bias))
+    return eqx.tree_at(
+        lambda layer: (layer.weight, layer.bias),
+        conv,
+        (jnp.transpose(kernel, (3, 2, 0, 1)), bias),
+    )
