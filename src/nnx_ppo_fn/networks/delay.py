@@ -1,0 +1,256 @@
+"""A delay of several steps."""
+
+import operator
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from .._custom_types import Keys
+from .._tree import canonical, is_key, tree_map
+from ._errors import CompositionError
+from ._trainable import Coefficient, coefficient, number
+from .types import output, StatefulModuleOutput, UnrolledModule
+
+
+@final
+class DelayState(eqx.Module):
+    """The carry of a `Delay`: the inputs of the last `k` steps.
+
+    - `buffer`: shaped as an input, leaves `[B, k, ...]`.
+    - `index`: the slot with the oldest input, `[B]`, which is the next to be read, and
+      then written.
+    """
+
+    buffer: Any
+    index: Int[Array, " B"]
+
+
+@final
+class Delay(UnrolledModule[DelayState, Any, Any]):
+    """Gives each input `k_steps` later.
+
+    In the first `k_steps` of an episode the output is `initial_value`. A mapping comes
+    out as a `dict`; dtypes stay. Gradients flow back through the delay.
+
+    A step writes one slot of a ring buffer; an unroll shifts all inputs along time at
+    once, without a scan.
+    """
+
+    structure: Any = eqx.field(static=True)
+    leaves: tuple[tuple[str, tuple[int, ...], Any], ...] = eqx.field(static=True)
+    k_steps: int = eqx.field(static=True)
+    initial_value: Coefficient
+
+    def __init__(
+        self, sample_input: Any, k_steps: int, initial_value: int | float | Array = 0.0
+    ):
+        """**Arguments:**
+
+        - `sample_input`: one environment's input, without a batch axis: a tree of
+          arrays, numbers or `jax.ShapeDtypeStruct`s, of which only shapes and dtypes
+          are kept.
+        - `k_steps`: how many steps, at least 1.
+        - `initial_value`: what fills the buffer when an episode begins, in every leaf.
+          Integer and boolean leaves need a number that they can hold.
+
+        **Raises:**
+
+        `ValueError` for a delay of less than a step; `CompositionError` that names the
+        leaf for a sample with random keys or without any numbers, and for an initial
+        value that does not fit.
+        """
+        self.k_steps = operator.index(k_steps)
+        if self.k_steps < 1:
+            raise ValueError(f"k_steps must be at least 1, got {k_steps}")
+        sample = canonical(sample_input)
+        leaves = _by_name(sample)
+        if not leaves:
+            raise CompositionError(
+                f"Delay expects at least one array in sample_input, got {sample!r}"
+            )
+        self.structure = jtu.tree_structure(sample)
+        self.leaves = tuple(_spec(name, leaf) for name, leaf in leaves.items())
+        self.initial_value = coefficient(initial_value)
+        for name, _, dtype in self.leaves:
+            _expect_fits(self.initial_value, name, dtype)
+
+    def initialize_state(self, keys: Keys) -> DelayState:
+        """Buffers full of `initial_value`; the keys are not used."""
+        return self._fresh(len(keys))
+
+    def reset_state(self, state: DelayState) -> DelayState:
+        """Buffers full of `initial_value`, whatever the old carry."""
+        return self._fresh(len(state.index))
+
+    def __call__(
+        self, state: DelayState, x: Any, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[DelayState, Any]:
+        """The input of `k_steps` ago; `x` is like the sample, leaves `[B, ...]`."""
+        x = self._expect(x, "B")
+        batch = len(state.index)
+        slots = jnp.arange(batch), state.index
+        return output(
+            tree_map(lambda buffer: buffer[slots], state.buffer),
+            batch=batch,
+            next_state=DelayState(
+                tree_map(
+                    lambda buffer, new: buffer.at[slots].set(new), state.buffer, x
+                ),
+                (state.index + 1) % self.k_steps,
+            ),
+            rollout_extras=rollout_extras,
+        )
+
+    def unroll(
+        self,
+        state: DelayState,
+        xs: Any,
+        is_first: Bool[Array, "T B"],
+        rollout_extras: Any = None,
+    ) -> StatefulModuleOutput[DelayState, Any]:
+        """All inputs at once, `k_steps` later; leaves `[T, B, ...]`."""
+        xs = self._expect(xs, "T, B")
+        length, batch = is_first.shape
+        times = jnp.arange(length)[:, None]
+        # Where each step's episode began. One that was already under way began long
+        # enough ago: its buffer holds all that it needs.
+        begins = jax.lax.cummax(jnp.where(is_first, times, -self.k_steps), axis=0)
+        remembered = begins <= times - self.k_steps
+        fresh = self._fresh(batch)
+        older = min(self.k_steps, length)
+        ages = (state.index[None] + jnp.arange(older)[:, None]) % self.k_steps
+
+        def shifted(buffer: Array, leaf: Array, initial: Array) -> Array:
+            before = buffer[jnp.arange(batch)[None], ages]
+            late = jnp.concatenate([before, leaf[: length - older]])
+            return jnp.where(_over(remembered, leaf), late, initial[None, :, 0])
+
+        return StatefulModuleOutput(
+            self._after(state, fresh, xs, begins[-1]),
+            tree_map(shifted, state.buffer, xs, fresh.buffer),
+            jnp.zeros(is_first.shape, jnp.float32),
+            {},
+            rollout_extras,
+        )
+
+    def _after(
+        self, state: DelayState, fresh: DelayState, xs: Any, begin: Int[Array, " B"]
+    ) -> DelayState:
+        """The carry after an unroll whose last episodes began at the step `begin`."""
+        length = len(jtu.tree_leaves(xs)[0])
+        was_reset = begin >= 0
+        first_slot = jnp.where(was_reset, 0, state.index % self.k_steps)
+        next_slot = (first_slot + length - jnp.maximum(begin, 0)) % self.k_steps
+        # The last step that wrote each slot, if one did since the episode began.
+        since = (next_slot[:, None] - 1 - jnp.arange(self.k_steps)[None]) % self.k_steps
+        step = length - 1 - since
+        written = step >= jnp.maximum(begin, 0)[:, None]
+
+        def after(buffer: Array, leaf: Array, initial: Array) -> Array:
+            old = jnp.where(_over(was_reset, buffer), initial, buffer)
+            rows = jnp.arange(len(buffer))[:, None]
+            new = leaf[jnp.maximum(step, 0), rows]
+            return jnp.where(_over(written, buffer), new, old)
+
+        return DelayState(tree_map(after, state.buffer, xs, fresh.buffer), next_slot)
+
+    def _fresh(self, batch: int) -> DelayState:
+        value = number(self.initial_value)
+        buffer = [
+            jnp.full((batch, self.k_steps, *shape), value, dtype)
+            for _, shape, dtype in self.leaves
+        ]
+        return DelayState(
+            jtu.tree_unflatten(self.structure, buffer), jnp.zeros(batch, jnp.int32)
+        )
+
+    def _expect(self, x: Any, axes: str) -> Any:
+        """`x` with canonical mappings, once it is clear that it is like the sample."""
+        x = canonical(x)
+        given = _by_name(x)
+        known = [name for name, *_ in self.leaves]
+        differences = [f"{name} is missing" for name in known if name not in given]
+        differences += [f"{name} is not known" for name in given if name not in known]
+        if differences:
+            raise CompositionError(
+                f"expected {', '.join(known)}, as in Delay's sample_input; "
+                f"{', '.join(differences)}"
+            )
+        if jtu.tree_structure(x) != self.structure:
+            raise CompositionError(
+                f"expected x to be like Delay's sample_input, {self.structure}, got "
+                f"{jtu.tree_structure(x)}"
+            )
+        leading = axes.count(",") + 1
+        for name, shape, dtype in self.leaves:
+            leaf = given[name]
+            came = tuple(getattr(leaf, "shape", ()))
+            kind = getattr(leaf, "dtype", type(leaf).__name__)
+            if len(came) < leading or came[leading:] != shape or kind != dtype:
+                raise CompositionError(
+                    f"expected {name} {_text(dtype, (axes, *shape))}, as in Delay's "
+                    f"sample_input, got {_text(kind, came)}"
+                )
+        return x
+
+
+def _by_name(tree: Any) -> dict[str, Any]:
+    leaves = jtu.tree_leaves_with_path(tree)
+    return {f"x{jtu.keystr(path)}": leaf for path, leaf in leaves}
+
+
+def _over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:
+    """A mask with as many axes as a leaf."""
+    return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
+
+
+def _text(dtype: Any, axes: tuple[Any, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, axes))}]"
+
+
+def _spec(name: str, leaf: Any) -> tuple[str, tuple[int, ...], Any]:
+    """A leaf of the sample: its name, shape and dtype."""
+    if is_key(leaf):
+        raise CompositionError(
+            f"{name} holds random keys; they would come out, and be drawn from, twice. "
+            "Delay numbers only"
+        )
+    try:
+        kept = jax.eval_shape(lambda number: number, leaf)
+    except TypeError:
+        raise CompositionError(
+            f"expected {name} to be an array or a number, got {type(leaf).__name__}"
+        ) from None
+    return name, kept.shape, kept.dtype
+
+
+def _expect_fits(value: Coefficient, name: str, dtype: Any) -> None:
+    """Refuses an initial value that a leaf cannot hold; arrays are not looked at."""
+    shape = np.shape(number(value))
+    if shape:
+        raise CompositionError(
+            f"expected initial_value to be one number, got an array {list(shape)}"
+        )
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return
+    if not isinstance(value, float):
+        raise CompositionError(
+            f"{name} holds {dtype}, and an array as initial_value only goes with "
+            "floating-point numbers; give a number"
+        )
+    # The value is traced as a float32, which must not change it.
+    exact = np.isfinite(value) and float(np.float32(value)) == value
+    if dtype == jnp.bool_:
+        fits = value in (0.0, 1.0)
+    else:
+        limits = jnp.iinfo(dtype)
+        fits = exact and value.is_integer() and limits.min <= value <= limits.max
+    if not fits:
+        raise CompositionError(
+            f"initial_value {value:g} does not fit into {name}, which holds {dtype}"
+        )
