@@ -7,13 +7,18 @@ import pytest
 
 NAMES = {
     "networks.types": ["StatefulModule", "StatefulModuleOutput", "PPONetworkOutput"],
-    "networks.containers": ["Sequential", "Parallel"],
+    "networks.containers": ["Sequential", "Concat", "Parallel", "Splitter"],
+    "networks.delay": ["Delay"],
     "networks.feedforward": ["Dense"],
     "networks.recurrent": ["LSTM"],
     "networks.normalizer": ["Normalizer"],
-    "networks.utils": ["Filter", "Flattener"],
-    "networks.variational": ["VariationalBottleneck"],
-    "networks.sampling_layers": ["NormalTanhSampler"],
+    "networks.utils": ["Filter", "Flattener", "Map", "Merge", "Scale"],
+    "networks.variational": [
+        "VariationalBottleneck",
+        "AR1VariationalBottleneck",
+        "AR1State",
+    ],
+    "networks.sampling_layers": ["ActionSampler", "NormalTanhSampler"],
     "networks.adapter": ["PPOAdapter"],
     "networks.factories": ["make_mlp_layers", "make_mlp", "make_mlp_actor_critic"],
     "wrappers.episode_wrapper": ["EpisodeWrapper"],
