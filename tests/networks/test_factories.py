@@ -11,6 +11,7 @@ import pytest
 from nnx_ppo_fn.algorithms.checks import check_acting
 from nnx_ppo_fn.envs import CartPole, Pendulum, State
 from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.networks._trainable import partition_trainable
 from nnx_ppo_fn.networks.adapter import PPOAdapter
 from nnx_ppo_fn.networks.containers import Sequential
 from nnx_ppo_fn.networks.factories import (
@@ -90,6 +91,22 @@ def test_discrete_policies_have_a_logit_per_action():
     ):
         *_, policy, sampler = network[-1].action.layers
         assert policy.out_features == 3 and isinstance(sampler, CategoricalSampler)
+
+
+@pytest.mark.parametrize("make", ["mlp", "recurrent", "variational"])
+def test_standard_deviations_by_themselves_are_parameters_of_the_sampler(make):
+    network = MAKERS[make](
+        6, 2, key=KEY, state_independent_std=True, min_std=0.2, entropy_weight=0.5
+    )
+    *_, policy, sampler = network[-1].action.layers
+    assert policy.out_features == 2
+    np.testing.assert_array_equal(sampler.log_std, np.zeros(2))
+    assert (sampler.min_std, sampler.entropy_weight) == (0.2, 0.5)
+    parameters, _ = partition_trainable(network)
+    assert parameters[-1].action[-1].log_std is not None
+    # Choices have none.
+    discrete = MAKERS[make](6, 2, key=KEY, state_independent_std=True, discrete=True)
+    assert isinstance(discrete[-1].action[-1], CategoricalSampler)
 
 
 def test_initial_kernels_are_uniform_with_the_scale_over_fan_in():

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from .._keys import derive
 from .._suggest import did_you_mean
@@ -16,7 +16,7 @@ from .containers import Sequential
 from .feedforward import Dense, Initializer
 from .recurrent import GRU, LSTM
 from .sampling_layers import CategoricalSampler, NormalTanhSampler
-from .types import AnyModule
+from .types import AnyModule, PPONetworkOutput
 from .variational import VariationalBottleneck
 
 
@@ -84,7 +84,7 @@ def make_mlp(
     activation: Activation | str = jax.nn.relu,
     activation_last_layer: bool = True,
     **dense_options: Any,
-) -> Sequential:
+) -> Sequential[Float[Array, "B in"], Float[Array, "B out"]]:
     """A multi-layer perceptron: `make_mlp_layers` in a `Sequential`.
 
     **Arguments:** those of `make_mlp_layers`.
@@ -114,6 +114,7 @@ def make_mlp_actor_critic(
     entropy_weight: float = 1e-2,
     min_std: float = 1e-1,
     std_scale: float = 1.0,
+    state_independent_std: bool = False,
     discrete: bool = False,
     policy_scale: float = 1.0,
     kernel_init: Initializer | None = None,
@@ -143,6 +144,8 @@ def make_mlp_actor_critic(
     - `initializer_scale`: kernels start uniform with the variance
       `initializer_scale / fan_in`.
     - `entropy_weight`, `min_std`, `std_scale`: of the sampler.
+    - `state_independent_std`: whether the standard deviations of a continuous action
+      are learned by themselves, the same in every state, instead of being an output.
     - `discrete`: a `CategoricalSampler` instead of a `NormalTanhSampler`.
     - `policy_scale`: multiplies the initial kernel of the last policy layer. At 0.01
       the first policy hardly depends on the observation, which often learns faster.
@@ -173,6 +176,7 @@ def make_mlp_actor_critic(
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
+        state_independent_std=state_independent_std,
         policy_scale=policy_scale,
         kernel_init=kernel_init,
     )
@@ -196,9 +200,10 @@ def make_recurrent_actor_critic(
     entropy_weight: float = 1e-2,
     min_std: float = 1e-1,
     std_scale: float = 1.0,
+    state_independent_std: bool = False,
     trainable_initial_state: bool = False,
     kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
-) -> Sequential:
+) -> Sequential[Any, PPONetworkOutput]:
     """An actor and a critic that share a memory: normaliser, LSTM or GRU, two heads.
 
     **Arguments:**
@@ -213,6 +218,8 @@ def make_recurrent_actor_critic(
     - `normalize_obs`: whether a `Normalizer` comes first.
     - `policy_scale`: multiplies the initial kernel of the last policy layer.
     - `entropy_weight`, `min_std`, `std_scale`: of the sampler.
+    - `state_independent_std`: whether the standard deviations of a continuous action
+      are learned by themselves, the same in every state, instead of being an output.
     - `trainable_initial_state`: whether the memory at an episode's start is learned.
     - `kernel_init`: of the heads and of the cell's input kernel.
 
@@ -241,6 +248,7 @@ def make_recurrent_actor_critic(
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
+        state_independent_std=state_independent_std,
         policy_scale=policy_scale,
         kernel_init=kernel_init,
     )
@@ -264,8 +272,9 @@ def make_variational_actor_critic(
     entropy_weight: float = 1e-2,
     min_std: float = 1e-1,
     std_scale: float = 1.0,
+    state_independent_std: bool = False,
     kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
-) -> Sequential:
+) -> Sequential[Any, PPONetworkOutput]:
     """An actor and a critic behind a noisy bottleneck: encoder, latent, two heads.
 
     **Arguments:**
@@ -309,6 +318,7 @@ def make_variational_actor_critic(
         entropy_weight=entropy_weight,
         min_std=min_std,
         std_scale=std_scale,
+        state_independent_std=state_independent_std,
         policy_scale=policy_scale,
         kernel_init=kernel_init,
     )
@@ -335,6 +345,7 @@ def _heads(
     entropy_weight: float,
     min_std: float,
     std_scale: float,
+    state_independent_std: bool,
     policy_scale: float,
     kernel_init: Initializer,
 ) -> PPOAdapter:
@@ -348,7 +359,7 @@ def _heads(
     )
     policy = Dense(
         actor_sizes[-1],
-        action_size if discrete else 2 * action_size,
+        action_size if discrete or state_independent_std else 2 * action_size,
         key=derive(key, "policy"),
         kernel_init=_scaled(kernel_init, policy_scale),
     )
@@ -359,10 +370,11 @@ def _heads(
         activation_last_layer=False,
         kernel_init=kernel_init,
     )
+    log_std = jnp.zeros(action_size, jnp.float32) if state_independent_std else None
     sampler = (
         CategoricalSampler(entropy_weight)
         if discrete
-        else NormalTanhSampler(entropy_weight, min_std, std_scale)
+        else NormalTanhSampler(entropy_weight, min_std, std_scale, log_std=log_std)
     )
     return PPOAdapter(action=Sequential([*actor, policy, sampler]), value=critic)
 

@@ -181,7 +181,9 @@ def _away(leaf: Any, random: np.random.Generator) -> Any:
 
 def _moved(tree: Any, direction: Any, distance: float) -> Any:
     return jtu.tree_map(
-        lambda step, leaf: leaf if step is None else leaf + distance * step,
+        lambda step, leaf: (
+            leaf if step is None else leaf + (distance * step).astype(leaf.dtype)
+        ),
         direction,
         tree,
         is_leaf=lambda node: node is None,

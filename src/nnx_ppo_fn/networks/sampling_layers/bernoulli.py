@@ -1,0 +1,91 @@
+"""Switches that are on or off, independently of each other."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._custom_types import Keys
+from .._trainable import Coefficient, coefficient
+from ._logits import IMPOSSIBLE, read_logits
+from .action_sampler import ActionDistribution, ActionSampler
+
+
+@final
+class Bernoulli(ActionDistribution):
+    """Independent switches, `[B, n]`.
+
+    **Arguments:**
+
+    - `logits`: of being on, `float32`; infinite ones leave no choice.
+    - `allowed`: where a switch may be on; elsewhere it is off, for certain.
+    """
+
+    logits: Float[Array, "B n"]
+    allowed: Bool[Array, "B n"]
+
+    def sample(self, keys: Keys) -> Int[Array, "B n"]:
+        """On where the logit exceeds logistic noise.
+
+        That noise stops short of what is rarer than its resolution. A uniform number
+        is 0 with a probability of 1e-7, and would then turn anything on.
+        """
+        size = self.logits.shape[-1:]
+        noise = jax.vmap(lambda key: jr.logistic(key, size, jnp.float32))(keys)
+        return ((self._finite + noise > 0) & self.allowed).astype(jnp.int32)
+
+    def mode(self) -> Int[Array, "B n"]:
+        """On where that is likelier than off."""
+        return ((self._finite > 0) & self.allowed).astype(jnp.int32)
+
+    def log_likelihood(self, raw: Int[Array, "B n"]) -> Float[Array, " B"]:
+        """Summed over the switches that are allowed."""
+        sign = jnp.where(raw == 1, -1.0, 1.0)
+        return self._summed(-jax.nn.softplus(sign * self._finite))
+
+    def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
+        """In closed form."""
+        logits = self._finite
+        return self._summed(
+            jax.nn.sigmoid(logits) * jax.nn.softplus(-logits)
+            + jax.nn.sigmoid(-logits) * jax.nn.softplus(logits)
+        )
+
+    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
+        """The entropy, summed over the switches."""
+        return {"entropy": self.entropy(self.mode)}
+
+    @property
+    def _finite(self) -> Float[Array, "B n"]:
+        safe = jnp.where(self.allowed, self.logits, 0.0)
+        return jnp.clip(safe, IMPOSSIBLE, -IMPOSSIBLE)
+
+    def _summed(self, values: Float[Array, "B n"]) -> Float[Array, " B"]:
+        return jnp.sum(jnp.where(self.allowed, values, 0.0), axis=-1)
+
+
+@final
+class BernoulliSampler(ActionSampler[Any]):
+    """Switches that are on (1) or off (0), each from a logit.
+
+    The input is `logits`, `[B, n]`, or a mapping with `"logits"` and `"mask"`, a
+    boolean `[B, n]` that is True where a switch may be on. Elsewhere it is off, and
+    adds 0 to log-likelihood and entropy: where nothing is allowed both are 0. A logit
+    of minus infinity forbids too.
+
+    Actions are integers `[B, n]`; where `inference` is set, 1 where the logit is above
+    0. Log-likelihood and entropy are sums over the switches, and the regularisation
+    loss is minus `entropy_weight` times the entropy.
+    """
+
+    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    inference: bool = eqx.field(default=False, kw_only=True)
+
+    def distribution(self, x: Float[Array, "..."] | Mapping[str, Array]) -> Bernoulli:
+        """From logits `[B, n]`, or from logits and a mask."""
+        logits, mask = read_logits(x)
+        return Bernoulli(logits, jnp.ones_like(logits, bool) if mask is None else mask)

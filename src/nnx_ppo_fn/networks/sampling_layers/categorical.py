@@ -1,0 +1,163 @@
+"""Choices: one among `n`, or several at once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._custom_types import Keys
+from .._errors import CompositionError
+from .._trainable import Coefficient, coefficient
+from ._logits import allowed_logits, entropy_of, log_probabilities, read_logits
+from .action_sampler import ActionDistribution, ActionSampler
+
+
+@final
+class Categorical(ActionDistribution):
+    """One of `n` actions.
+
+    **Arguments:**
+
+    - `logits`: `[B, n]`, `float32`; minus infinity for what is impossible.
+    """
+
+    logits: Float[Array, "B n"]
+
+    def sample(self, keys: Keys) -> Int[Array, " B"]:
+        """Integers below `n`."""
+        drawn = jax.vmap(jr.categorical)(keys, log_probabilities(self.logits))
+        return drawn.astype(jnp.int32)
+
+    def mode(self) -> Int[Array, " B"]:
+        """The likeliest action."""
+        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
+    def log_likelihood(self, raw: Int[Array, " B"]) -> Float[Array, " B"]:
+        """The logarithm of the action's probability."""
+        return _picked(log_probabilities(self.logits), raw)
+
+    def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
+        """In closed form."""
+        return entropy_of(log_probabilities(self.logits))
+
+    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
+        """The entropy."""
+        return {"entropy": entropy_of(log_probabilities(self.logits))}
+
+
+@final
+class MultiCategorical(ActionDistribution):
+    """Several independent choices.
+
+    **Arguments:**
+
+    - `logits`: `[B, choices, n]`, `float32`, where `n` is the most that any choice has;
+      minus infinity for what is impossible.
+    """
+
+    logits: Float[Array, "B choices n"]
+
+    def sample(self, keys: Keys) -> Int[Array, "B choices"]:
+        """Integers, one for each choice."""
+        drawn = jax.vmap(jr.categorical)(keys, log_probabilities(self.logits))
+        return drawn.astype(jnp.int32)
+
+    def mode(self) -> Int[Array, "B choices"]:
+        """The likeliest of each."""
+        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
+    def log_likelihood(self, raw: Int[Array, "B choices"]) -> Float[Array, " B"]:
+        """Summed over the choices."""
+        return jnp.sum(_picked(log_probabilities(self.logits), raw), axis=-1)
+
+    def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
+        """In closed form, summed over the choices."""
+        return jnp.sum(entropy_of(log_probabilities(self.logits)), axis=-1)
+
+    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
+        """The entropy, summed over the choices."""
+        return {"entropy": self.entropy(self.mode)}
+
+
+@final
+class CategoricalSampler(ActionSampler[Any]):
+    """One of `n` actions, from logits.
+
+    The input is `logits`, `[B, n]`, or a mapping with `"logits"` and `"mask"`, a
+    boolean `[B, n]` that is True where an action is allowed; a logit of minus infinity
+    forbids an action too. A forbidden action is never drawn; with one allowed action
+    the log-likelihood and the entropy are 0. Where nothing is allowed the mask is
+    ignored, so that every number stays finite.
+
+    Actions are integers `[B]` below `n`; where `inference` is set, the likeliest. The
+    regularisation loss is minus `entropy_weight` times the entropy, in closed form.
+    """
+
+    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    inference: bool = eqx.field(default=False, kw_only=True)
+
+    def distribution(self, x: Float[Array, "..."] | Mapping[str, Array]) -> Categorical:
+        """From logits `[B, n]`, or from logits and a mask."""
+        logits, mask = read_logits(x)
+        mask = jnp.ones_like(logits, bool) if mask is None else mask
+        return Categorical(allowed_logits(logits, mask))
+
+
+@final
+class MultiCategoricalSampler(ActionSampler[Any]):
+    """Several independent choices at once, from the logits of all of them.
+
+    Choice `i` has `sizes[i]` possibilities. The input is `logits`, `[B, sum(sizes)]`,
+    those of the first choice first, or a mapping with `"logits"` and `"mask"`, as for
+    `CategoricalSampler`: each choice obeys its own part of the mask, and ignores it
+    where it allows nothing.
+
+    Actions are integers `[B, len(sizes)]`; where `inference` is set, the likeliest of
+    each choice. Log-likelihood and entropy are sums over the choices, and the
+    regularisation loss is minus `entropy_weight` times the entropy.
+    """
+
+    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    sizes: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    inference: bool = eqx.field(default=False, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses choices between nothing."""
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(
+                f"expected sizes of at least 1, one for each choice, got {self.sizes}"
+            )
+
+    def distribution(
+        self, x: Float[Array, "..."] | Mapping[str, Array]
+    ) -> MultiCategorical:
+        """From logits `[B, sum(sizes)]`, or from logits and a mask."""
+        logits, mask = read_logits(x)
+        total = sum(self.sizes)
+        if logits.shape[-1] != total:
+            raise CompositionError(
+                f"expected logits [B, {total}] for choices of sizes "
+                f"{list(self.sizes)}, got {list(logits.shape)}"
+            )
+        # Choices stand in rows of the same length; what a row lacks is forbidden.
+        rows = np.array(self.sizes)[:, None]
+        columns = np.arange(max(self.sizes))[None, :]
+        exists = np.broadcast_to(columns < rows, (len(logits), rows.size, columns.size))
+        starts = np.cumsum(rows, axis=0) - rows
+        places = np.minimum(starts + columns, total - 1)
+        allowed = exists if mask is None else exists & mask[:, places]
+        # A mask that allows nothing is ignored, but does not make possibilities.
+        allowed = jnp.where(jnp.any(allowed, axis=-1, keepdims=True), allowed, exists)
+        return MultiCategorical(allowed_logits(logits[:, places], allowed))
+
+
+def _picked(
+    log_probabilities: Float[Array, "*rows n"], choice: Int[Array, "*rows"]
+) -> Float[Array, "*rows"]:
+    picked = jnp.take_along_axis(log_probabilities, choice[..., None], axis=-1)
+    return picked[..., 0]
