@@ -20,8 +20,9 @@ class Constructors(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Called once for every class, after its members are known."""
-        if "__init__" in cls.members:
-            _drop_summary(cls.members["__init__"])
+        written = cls.members.get("__init__")
+        if isinstance(written, griffe.Function):
+            _drop_summary(written)
             return
         made = _imported(cls)
         if not _is_generated(made):
@@ -31,6 +32,9 @@ class Constructors(griffe.Extension):
         constructor = griffe.Function(
             "__init__", parameters=griffe.Parameters(*described)
         )
+        if written is not None:  # taken over from another class, with its text
+            text = inspect.getdoc(made.__init__) or ""
+            constructor.docstring = griffe.Docstring(text)
         cls.set_member("__init__", constructor)
 
 
@@ -76,9 +80,8 @@ def _described(
 def _default(made: type[Any], parameter: inspect.Parameter) -> str | None:
     if parameter.default is parameter.empty:
         return None
-    if not dataclasses.is_dataclass(made):
-        return repr(parameter.default)
-    field = {one.name: one for one in dataclasses.fields(made)}[parameter.name]
-    if field.default_factory is not dataclasses.MISSING:
+    fields = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
+    field = {one.name: one for one in fields}.get(parameter.name)
+    if field is not None and field.default_factory is not dataclasses.MISSING:
         return f"{getattr(field.default_factory, '__name__', 'made')}()"
     return repr(parameter.default)

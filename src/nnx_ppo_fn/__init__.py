@@ -72,7 +72,17 @@ from .networks._trainable import (
     partition_trainable as partition_trainable,
 )
 from .networks.adapter import PPOAdapter as PPOAdapter
-from .networks.containers import Parallel as Parallel, Sequential as Sequential
+from .networks.containers import (
+    Concat as Concat,
+    Map as Map,
+    Merge as Merge,
+    NamedContainer as NamedContainer,
+    Parallel as Parallel,
+    Sequential as Sequential,
+    Splitter as Splitter,
+)
+from .networks.convolution import make_conv_encoder as make_conv_encoder
+from .networks.delay import Delay as Delay
 from .networks.factories import (
     make_mlp as make_mlp,
     make_mlp_actor_critic as make_mlp_actor_critic,
@@ -81,6 +91,7 @@ from .networks.factories import (
     make_variational_actor_critic as make_variational_actor_critic,
 )
 from .networks.feedforward import Dense as Dense, Stateless as Stateless
+from .networks.lifting import Lift as Lift
 from .networks.normalizer import Normalizer as Normalizer
 from .networks.recurrent import (
     GRU as GRU,
@@ -88,9 +99,21 @@ from .networks.recurrent import (
     RecurrentModule as RecurrentModule,
 )
 from .networks.sampling_layers import (
+    ActionDistribution as ActionDistribution,
+    ActionSampler as ActionSampler,
+    BernoulliSampler as BernoulliSampler,
+    BetaSampler as BetaSampler,
     CategoricalSampler as CategoricalSampler,
+    MultiCategoricalSampler as MultiCategoricalSampler,
+    NormalSampler as NormalSampler,
     NormalTanhSampler as NormalTanhSampler,
 )
+from .networks.stochastic import (
+    BernoulliGate as BernoulliGate,
+    Dropout as Dropout,
+    GaussianNoise as GaussianNoise,
+)
+from .networks.summary import Summary as Summary, summary as summary
 from .networks.types import (
     ChainedModule as ChainedModule,
     output as output,
@@ -103,8 +126,15 @@ from .networks.types import (
     UnrolledModule as UnrolledModule,
 )
 from .networks.unroll import unroll as unroll
-from .networks.utils import Filter as Filter, Flattener as Flattener
-from .networks.variational import VariationalBottleneck as VariationalBottleneck
+from .networks.utils import (
+    Filter as Filter,
+    Flattener as Flattener,
+    Scale as Scale,
+)
+from .networks.variational import (
+    AR1VariationalBottleneck as AR1VariationalBottleneck,
+    VariationalBottleneck as VariationalBottleneck,
+)
 from .runs import load_run as load_run
 from .testing import check_module as check_module, LawViolation as LawViolation
 from .video import write_video as write_video

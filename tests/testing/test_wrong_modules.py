@@ -3,7 +3,6 @@
 import jax.random as jr
 import pytest
 
-from nnx_ppo_fn import Dense, Parallel, Sequential
 from nnx_ppo_fn.testing import check_module, LawViolation
 from wrong_modules import WRONG
 
@@ -26,37 +25,6 @@ def test_fails_on_the_right_law(wrong, getkey):
     assert violation.place == ()
     for part in (wrong.law, type(module).__name__, wrong.advice):
         assert part in str(violation)
-
-
-# One for each way in which a place is found.
-PLACED = {
-    "a key consumed twice",
-    "statistics written into a Python object",
-    "batch statistics in the forward pass",
-    "reset by multiplication",
-    "a layer that records its output and returns it",
-    "an update_statistics that does nothing",
-}
-
-
-@pytest.mark.parametrize(
-    "wrong", [w for w in WRONG if w.name in PLACED], ids=lambda wrong: wrong.name
-)
-def test_names_the_place_in_a_network(wrong, getkey):
-    module = wrong.build(SIZE)
-    network = Sequential(
-        [
-            Dense(2, SIZE, key=getkey()),
-            Parallel(fine=Dense(SIZE, 1, key=getkey()), wrong=module),
-        ]
-    )
-    x = jr.normal(getkey(), (4, 2))
-    with pytest.raises(LawViolation) as caught:
-        check_module(network, x, key=getkey(), length=2, laws=[wrong.law])
-    assert caught.value.place == ("Sequential[1]", "Parallel.wrong")
-    assert caught.value.module == type(module).__name__
-    assert caught.value.law == wrong.law
-    assert "Sequential[1] > Parallel.wrong" in str(caught.value)
 
 
 def test_all_are_different():

@@ -98,12 +98,14 @@ def update(
         )
         if LoggingLevel.GRAD_NORM in config.logging_level:
             metrics["grad_norm"] = optax.tree.norm(gradient)
-        # Optax raises floats to integer powers, which strict promotion forbids.
+        # Optax raises floats to integer powers, and adds what is float32 to what is
+        # not, which strict promotion forbids.
         with jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(
                 gradient, optimizer_state, parameters
             )
-        return (optax.apply_updates(parameters, updates), optimizer_state), metrics
+            parameters = optax.apply_updates(parameters, updates)
+        return (parameters, optimizer_state), metrics
 
     (parameters, optimizer_state), metrics = jax.lax.scan(
         step, (parameters, optimizer_state), minibatch_indices(config, key)

@@ -2,7 +2,7 @@
 
 `types` is the contract, `unroll` the four ways through time. `_routing` passes values,
 carries and all else to the children of containers, and `_trainable` says what trains.
-`feedforward`, `recurrent`, `normalizer`, `variational` and `sampling_layers` hold the
-modules, `containers` and `adapter` put them together, and `factories` builds whole
-networks.
+`feedforward`, `recurrent`, `delay`, `normalizer`, `variational`, `stochastic` and
+`sampling_layers` hold the modules, `containers` and `adapter` put them together, and
+`factories` builds whole networks.
 """

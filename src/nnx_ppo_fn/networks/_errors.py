@@ -78,12 +78,18 @@ def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> N
 
 def _shortened(error: TypeCheckError) -> str:
     """The sentence that matters in a type checker's report of many lines."""
+    if isinstance(error.__context__, CompositionError):
+        return error.__context__.problem
     report = str(error)
     argument = re.search(r"typechecking parameter '(\w+)'", report)
-    actual = re.search(r"^Actual value: (.+)$", report, re.MULTILINE)
-    expected = re.search(r"^Expected type: (.+?)\.?$", report, re.MULTILINE)
-    if argument is None or actual is None or expected is None:
+    method = re.search(r"return value of (?:\S+\.)?(\w+\.\w+)\.$", report, re.MULTILINE)
+    values = re.search(
+        r"^Actual value: (.+?)\nExpected type: (.+?)\.?$", report, re.MULTILINE | re.S
+    )
+    if values is None or (argument is None and method is None):
         return report
-    kind = re.sub(r"^<class '(.*)'>$", r"\1", expected[1])
-    kind = kind.replace("jaxlib._jax.Array", "Array")
-    return f"expected {argument[1]} of type {kind}, got {actual[1]}"
+    actual, kind = values.groups()
+    kind = re.sub(r"^<class '(.*)'>$", r"\1", kind).replace("jaxlib._jax.", "")
+    if argument is not None:
+        return f"expected {argument[1]} of type {kind}, got {actual}"
+    return f"expected {method and method[1]} to return {kind}, got {actual}"

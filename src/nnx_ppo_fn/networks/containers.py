@@ -93,6 +93,8 @@ class NamedContainer(Container[In, Out]):
 
     components: dict[str, AnyModule]
 
+    # A type checker makes up a constructor for every dataclass that does not name one,
+    # so the classes below do.
     def __init__(self, components: Any = None, /, **named_components: Any):
         """**Arguments:**
 
@@ -138,6 +140,8 @@ class NamedContainer(Container[In, Out]):
 class Parallel(NamedContainer[Any, dict[str, Any]]):
     """Runs modules side by side on the same input; the output is a `dict` by name."""
 
+    __init__ = NamedContainer.__init__
+
     def route(self, call: Call, x: Any) -> dict[str, Any]:
         """The same input for every component."""
         return {name: call(name, x) for name in self.components}
@@ -152,6 +156,8 @@ class Map(NamedContainer[Any, dict[str, Any]]):
     of an action, is a `Map`.
     """
 
+    __init__ = NamedContainer.__init__
+
     def route(self, call: Call, x: Any) -> dict[str, Any]:
         """To every component its own entry."""
         return self.call_each(call, x)
@@ -164,6 +170,8 @@ class Concat(NamedContainer[Any, Float[Array, "B features"]]):
     Inputs are those of `Map`. The outputs are joined along their last axis, in the
     order of the sorted names.
     """
+
+    __init__ = NamedContainer.__init__
 
     def route(self, call: Call, x: Any) -> Float[Array, "... features"]:
         """To every component its own entry, then one array of all features."""
@@ -190,6 +198,8 @@ class Merge(NamedContainer[Any, dict[str, Any]]):
 
     Where `Parallel` gives a `dict` of dicts, this gives one flat `dict`.
     """
+
+    __init__ = NamedContainer.__init__
 
     def route(self, call: Call, x: Any) -> dict[str, Any]:
         """The same input for every component; no key may come from two of them."""

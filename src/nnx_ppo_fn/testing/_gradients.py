@@ -16,6 +16,7 @@ from ._compare import Difference, tolerance
 
 # Gradients are sums over time and batch, whose rounding adds up.
 _GRADIENT_SLACK = 20.0
+_GRADIENT_ROUNDINGS = 8.0
 
 
 def split_differentiable(
@@ -52,12 +53,18 @@ def largest(tree: Any) -> float:
 def gradient_difference(expected: Any, found: Any) -> Difference | None:
     """As `difference`, with a scale that small leaves share with large ones."""
     floor = 1e-3 * largest(expected)
+    # What passes through one coarse layer is coarse everywhere.
+    roundings = [jnp.finfo(leaf.dtype).eps for leaf in jtu.tree_leaves(expected)]
+    relative = max(
+        _GRADIENT_SLACK * tolerance(jnp.float32),
+        _GRADIENT_ROUNDINGS * float(max(roundings, default=0.0)),
+    )
     pairs = zip(
         jtu.tree_leaves_with_path(expected), jtu.tree_leaves(found), strict=True
     )
     for (path, old), new in pairs:
         old, new = np.asarray(old, np.float64), np.asarray(new, np.float64)
-        allowed = _GRADIENT_SLACK * tolerance(jnp.float32) * max(largest(old), floor)
+        allowed = relative * max(largest(old), floor)
         off = np.abs(old - new)
         if np.any(off > allowed):
             place = np.unravel_index(int(np.argmax(off)), off.shape)

@@ -1,0 +1,115 @@
+"""What an old carry holds, a reset leaves behind: NaN, infinities, huge integers.
+
+One environment's carry is poisoned, and reset where the rollout begins. Nothing of it
+may reach an output or a gradient, of this environment or of any other: all are those
+of the same rollout with the carry that was there before, bit for bit.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+from helpers import bits
+from nnx_ppo_fn import partition_trainable, Sequential, Stateless, unroll
+from nnx_ppo_fn.networks.unroll import unroll_by_step
+from testing.shipped_modules import bank, MODULES
+from wrong_modules import ResetByMultiplication
+
+
+LENGTH, BATCH, POISONED = 4, 4, 0
+IS_FIRST = jnp.zeros((LENGTH, BATCH), bool).at[0, POISONED].set(True).at[2, 1].set(True)
+
+POISONS = {
+    "NaN": lambda dtype: jnp.nan,
+    "infinity": lambda dtype: jnp.inf,
+    "minus infinity": lambda dtype: -jnp.inf,
+    "the largest numbers": lambda dtype: jnp.finfo(dtype).max,
+}
+
+
+def poisoned(carry, poison):
+    """The carry with one environment's numbers replaced; its keys stay."""
+
+    def replaced(leaf):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return leaf
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            value = POISONS[poison](leaf.dtype)
+        elif leaf.dtype == jnp.bool_:
+            value = poison != "minus infinity"
+        else:
+            limits = jnp.iinfo(leaf.dtype)
+            value = limits.min if poison == "minus infinity" else limits.max
+        return leaf.at[POISONED].set(value)
+
+    return jtu.tree_map(replaced, carry)
+
+
+def floats(tree):
+    return [leaf for leaf in jtu.tree_leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
+def weighted_sum(leaf):
+    weights = jnp.linspace(0.5, 1.5, leaf.size)
+    return jnp.sum(leaf.astype(jnp.float32).ravel() * weights)
+
+
+@eqx.filter_jit
+def of_a_rollout(unrolled, module, carry, xs):
+    """Everything that a rollout gives, and the gradients of a number made of it all."""
+    parameters, rest = partition_trainable(module)
+
+    def number(differentiated):
+        parameters, xs = differentiated
+        result = unrolled(eqx.combine(parameters, rest), carry, xs, IS_FIRST)
+        everything = floats((result.output, result.metrics, result.next_state))
+        everything.append(result.regularization_loss)
+        return sum(map(weighted_sum, everything)), result
+
+    gradients, result = eqx.filter_grad(number, has_aux=True)((parameters, xs))
+    return {"result": result, "gradient": gradients}
+
+
+def expect_untouched(module, x, key):
+    """Fails if a poisoned carry shows in anything that a rollout gives."""
+    xs = jtu.tree_map(lambda leaf: jnp.stack([leaf, *[leaf[::-1]] * (LENGTH - 1)]), x)
+    born = module.initialize_state(jr.split(key, BATCH))
+    carry = eqx.filter_jit(lambda state, x: module(state, x).next_state)(born, x)
+    for unrolled in (unroll, unroll_by_step):
+        expected = of_a_rollout(unrolled, module, carry, xs)
+        for poison in POISONS:
+            old = poisoned(carry, poison)
+            found = of_a_rollout(unrolled, module, old, xs)
+            pairs = zip(
+                jtu.tree_leaves_with_path(expected), jtu.tree_leaves(found), strict=True
+            )
+            for (path, clean), leaf in pairs:
+                place = f"{poison}, {unrolled.__name__}: {jtu.keystr(path)}"
+                np.testing.assert_array_equal(bits(leaf), bits(clean), err_msg=place)
+                if eqx.is_inexact_array(leaf):
+                    assert np.all(np.isfinite(leaf)), place
+
+
+def has_carry(build):
+    keys = jr.split(jr.key(0), BATCH)
+    return bool(jtu.tree_leaves(build(keys[0])[0].initialize_state(keys)))
+
+
+NAMES = [name for name, build in MODULES.items() if has_carry(build)]
+GROUPS = [NAMES[start::4] for start in range(4)]
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_a_reset_leaves_nothing_of_an_old_carry(names, getkey):
+    module, x = bank(names, key=getkey())
+    expect_untouched(module, x, getkey())
+
+
+def test_a_reset_by_multiplication_is_seen(getkey):
+    module = Sequential((Stateless(jnp.tanh), ResetByMultiplication(3)))
+    with pytest.raises(AssertionError, match=r"NaN, unroll: \['result'\]"):
+        expect_untouched(module, jr.normal(getkey(), (BATCH, 3)), getkey())
