@@ -1,7 +1,8 @@
 """One routing of state, extras, metrics, regularisation and statistics to children.
 
-A container is what it does with inputs and outputs and nothing else: it names its
-children, and routes values through them by calling `call(name, x)`.
+A parent names its children, and runs them by calling `call(name, x)`. A container is
+a parent that is what it does with inputs and outputs and nothing else; other parents
+have a carry of their own, or a way through time of their own.
 """
 
 import abc
@@ -33,9 +34,10 @@ from .unroll import unroll
 Name: TypeAlias = str | int
 Children: TypeAlias = tuple[AnyModule, ...] | dict[str, AnyModule]
 RunChild: TypeAlias = Callable[
-    [AnyModule, Any, Any, Any], StatefulModuleOutput[Any, Any]
+    [Name, AnyModule, Any, Any, Any], StatefulModuleOutput[Any, Any]
 ]
-Self = TypeVar("Self", bound="Container[Any, Any]")
+"""Runs a child: its name, itself, its carry, its input, its extras."""
+Self = TypeVar("Self", bound="Parent[Any, Any]")
 
 
 def named(children: Children) -> dict[Name, AnyModule]:
@@ -53,7 +55,7 @@ def shaped_like(children: Children, values: Mapping[Name, Any]) -> Any:
 
 @final
 class Call:
-    """Runs a container's children, for one step or over time, and keeps what they say.
+    """Runs a parent's children, for one step or over time, and keeps what they say.
 
     `call(name, x)` runs the child `name` on `x` and gives its output. `batch_shape`
     is `(B,)` in a step and `(T, B)` in an unroll.
@@ -61,51 +63,54 @@ class Call:
 
     def __init__(
         self,
-        container: "Container[Any, Any]",
+        parent: "Parent[Any, Any]",
         run: RunChild,
-        state: Any,
+        carries: Any,
         rollout_extras: Any,
         batch_shape: tuple[int, ...],
     ):
         self.batch_shape = batch_shape
-        self._container = container
-        self._children = named(container.children())
+        self.outputs: dict[Name, StatefulModuleOutput[Any, Any]] = {}
+        self._parent = parent
+        self._children = named(parent.children())
         self._run = run
-        self._state = state
+        self._carries = carries
         self._extras = rollout_extras
-        self._outputs: dict[Name, StatefulModuleOutput[Any, Any]] = {}
 
     def __call__(self, name: Name, x: Any) -> Any:
         """The output of the child `name` for the input `x`."""
-        if name in self._outputs:
+        if name in self.outputs:
             raise CompositionError(
-                f"{type(self._container).__name__} runs its child {name!r} twice in "
+                f"{type(self._parent).__name__} runs its child {name!r} twice in "
                 "one step; each child has one carry and runs once"
             )
         if name not in self._children:
             raise CompositionError(
-                f"{type(self._container).__name__} calls a child {name!r}; its "
+                f"{type(self._parent).__name__} calls a child {name!r}; its "
                 f"children are {', '.join(map(repr, self._children))}"
             )
         child = self._children[name]
         extras = None if self._extras is None else self._extras[name]
-        with located(place(self._container, name), child):
-            result = self._run(child, self._state[name], x, extras)
+        with located(place(self._parent, name), child):
+            result = self._run(name, child, self._carries[name], x, extras)
             expect_output(result, "__call__")
             _expect_rows(result.output, self.batch_shape)
-        self._outputs[name] = result
+        self.outputs[name] = result
         return result.output
 
     def gather(self, value: Any) -> StatefulModuleOutput[Any, Any]:
-        """The container's output, once `value` has been routed through the children."""
-        left_out = self._children.keys() - self._outputs.keys()
+        """The parent's output, once `value` has been routed through the children.
+
+        Its `next_state` holds the children's carries.
+        """
+        left_out = self._children.keys() - self.outputs.keys()
         if left_out:
             raise CompositionError(
-                f"{type(self._container).__name__} did not run its children "
+                f"{type(self._parent).__name__} did not run its children "
                 f"{sorted(map(str, left_out))}; every child must run in every step"
             )
-        outputs = {name: self._outputs[name] for name in self._children}
-        children = self._container.children()
+        outputs = {name: self.outputs[name] for name in self._children}
+        children = self._parent.children()
         return StatefulModuleOutput(
             shaped_like(children, {n: out.next_state for n, out in outputs.items()}),
             value,
@@ -119,7 +124,84 @@ class Call:
         )
 
 
-class Container(UnrolledModule[Any, In, Out]):
+class Parent(UnrolledModule[Any, In, Out]):
+    """A module that holds modules, and runs each of them once in a step.
+
+    An author who needs no more than that derives from `Container`.
+    """
+
+    def __check_init__(self):
+        """Refuses children that are not modules."""
+        children: Any = self.children()
+        pairs = children.items() if isinstance(children, dict) else enumerate(children)
+        for name, child in cast(Iterable[tuple[Name, Any]], pairs):
+            expect_module(place(self, name), child)
+
+    @abc.abstractmethod
+    def children(self) -> Children:
+        """The children, at least one: fields of this module, in a tuple or by name."""
+
+    @abc.abstractmethod
+    def carries_of_children(self, state: Any) -> Any:
+        """The children's part in a carry of this module, shaped as `children` is."""
+
+    @abc.abstractmethod
+    def run_step(
+        self, run: RunChild, state: Any, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[Any, Out]:
+        """One step, in which every child is run by `run`."""
+
+    @final
+    def __call__(
+        self, state: Any, x: In, rollout_extras: Any = None
+    ) -> StatefulModuleOutput[Any, Out]:
+        """One step through the children."""
+        return self.run_step(step_child, state, x, rollout_extras)
+
+    @final
+    def update_statistics(self: Self, rollout_extras: Any) -> Self:
+        """The module with every child's statistics brought up to date."""
+        children = named(self.children())
+        updated = self._of_each(
+            lambda name, child: child.update_statistics(rollout_extras[name])
+        )
+        changed = [name for name in children if updated[name] is not children[name]]
+        if not changed:
+            return self
+        return eqx.tree_at(
+            lambda parent: [named(parent.children())[name] for name in changed],
+            self,
+            [updated[name] for name in changed],
+        )
+
+    def _born(self, keys: Keys) -> Any:
+        """Every child's carry, each from a key of its own, shaped as the children."""
+        return shaped_like(
+            self.children(),
+            self._of_each(
+                lambda name, child: child.initialize_state(
+                    derive(keys, f"child {name}")
+                )
+            ),
+        )
+
+    def _reborn(self, carries: Any) -> Any:
+        """Every child's carry, reset."""
+        return shaped_like(
+            self.children(),
+            self._of_each(lambda name, child: child.reset_state(carries[name])),
+        )
+
+    def _of_each(self, function: Callable[[Name, AnyModule], Any]) -> dict[Name, Any]:
+        """What a function gives for every child; its errors name the place."""
+        results: dict[Name, Any] = {}
+        for name, child in named(self.children()).items():
+            with located(place(self, name), child):
+                results[name] = function(name, child)
+        return results
+
+
+class Container(Parent[In, Out]):
     """A module made of modules.
 
     An author writes `children` and `route`; carry, extras, metrics, regularisation
@@ -139,17 +221,6 @@ class Container(UnrolledModule[Any, In, Out]):
     ```
     """
 
-    def __check_init__(self):
-        """Refuses children that are not modules."""
-        children: Any = self.children()
-        pairs = children.items() if isinstance(children, dict) else enumerate(children)
-        for name, child in cast(Iterable[tuple[Name, Any]], pairs):
-            expect_module(place(self, name), child)
-
-    @abc.abstractmethod
-    def children(self) -> Children:
-        """The children, at least one: fields of this module, in a tuple or by name."""
-
     @abc.abstractmethod
     def route(self, call: Call, x: In) -> Out:
         """Passes `x` through every child once.
@@ -164,29 +235,24 @@ class Container(UnrolledModule[Any, In, Out]):
     @final
     def initialize_state(self, keys: Keys) -> Any:
         """Every child's carry, each born from a key of its own."""
-        return shaped_like(
-            self.children(),
-            self._of_each(
-                lambda name, child: child.initialize_state(
-                    derive(keys, f"child {name}")
-                )
-            ),
-        )
+        return self._born(keys)
 
     @final
     def reset_state(self, state: Any) -> Any:
         """Every child's carry, reset."""
-        return shaped_like(
-            self.children(),
-            self._of_each(lambda name, child: child.reset_state(state[name])),
-        )
+        return self._reborn(state)
 
     @final
-    def __call__(
-        self, state: Any, x: In, rollout_extras: Any = None
+    def carries_of_children(self, state: Any) -> Any:
+        """The carry itself: a container has none of its own."""
+        return state
+
+    @final
+    def run_step(
+        self, run: RunChild, state: Any, x: In, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Out]:
-        """One step through the children."""
-        call = Call(self, _step, state, rollout_extras, _batch_shape(x))
+        """One step along the route."""
+        call = Call(self, run, state, rollout_extras, batch_shape(x))
         return call.gather(self.route(call, x))
 
     @final
@@ -198,46 +264,42 @@ class Container(UnrolledModule[Any, In, Out]):
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[Any, Out]:
         """All of time through one child, then through the next."""
-
-        def run(
-            child: AnyModule, child_state: Any, child_xs: Any, extras: Any
-        ) -> StatefulModuleOutput[Any, Any]:
-            return unroll(child, child_state, child_xs, is_first, extras)
-
+        run = unrolled_children(is_first)
         call = Call(self, run, state, rollout_extras, is_first.shape)
         return call.gather(self.route(call, xs))
 
-    @final
-    def update_statistics(self: Self, rollout_extras: Any) -> Self:
-        """The container with every child's statistics brought up to date."""
-        children = named(self.children())
-        updated = self._of_each(
-            lambda name, child: child.update_statistics(rollout_extras[name])
-        )
-        changed = [name for name in children if updated[name] is not children[name]]
-        if not changed:
-            return self
-        return eqx.tree_at(
-            lambda container: [named(container.children())[name] for name in changed],
-            self,
-            [updated[name] for name in changed],
-        )
 
-    def _of_each(self, function: Callable[[Name, AnyModule], Any]) -> dict[Name, Any]:
-        results: dict[Name, Any] = {}
-        for name, child in named(self.children()).items():
-            with located(place(self, name), child):
-                results[name] = function(name, child)
-        return results
+def step_child(
+    name: Name, child: AnyModule, carry: Any, x: Any, rollout_extras: Any
+) -> Any:
+    """Runs a child for one step; whether it gives an output, `Call` looks."""
+    return child(carry, x, rollout_extras)
 
 
-def place(container: Container[Any, Any], name: Name) -> str:
+def unrolled_children(is_first: Bool[Array, "T B"]) -> RunChild:
+    """Runs a child over time.
+
+    **Arguments:**
+
+    - `is_first`: where a step begins an episode.
+    """
+
+    def run(
+        name: Name, child: AnyModule, carry: Any, xs: Any, rollout_extras: Any
+    ) -> StatefulModuleOutput[Any, Any]:
+        return unroll(child, carry, xs, is_first, rollout_extras)
+
+    return run
+
+
+def place(parent: Parent[Any, Any], name: Name) -> str:
     """How an error names a child's place: `Sequential[2]`, `PPOAdapter.action`."""
-    kind = type(container).__name__
+    kind = type(parent).__name__
     return f"{kind}[{name}]" if isinstance(name, int) else f"{kind}.{name}"
 
 
-def _batch_shape(x: Any) -> tuple[int]:
+def batch_shape(x: Any) -> tuple[int]:
+    """`(B,)`, from an input with leaves `[B, ...]`."""
     for leaf in jtu.tree_leaves(x):
         if getattr(leaf, "shape", ()):
             return leaf.shape[:1]
@@ -256,7 +318,3 @@ def _expect_rows(value: Any, batch_shape: tuple[int, ...]) -> None:
                 f"expected output{jtu.keystr(path)} [{axes}, ...] with [{axes}] = "
                 f"[{sizes}], got {came}"
             )
-
-
-def _step(child: AnyModule, state: Any, x: Any, rollout_extras: Any) -> Any:
-    return child(state, x, rollout_extras)

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._suggest import did_you_mean
-from .._tree import canonical, entries, shape_text
+from .._tree import canonical, shape_text
+from ._entries import entries_for
 from ._errors import CompositionError
 from ._routing import Call, Children, Container
 from .types import (
@@ -132,7 +132,7 @@ class NamedContainer(Container[In, Out]):
 
         `CompositionError` that names an entry that is missing, or for no component.
         """
-        parts = _entries_for(self.components, x)
+        parts = entries_for(self.components, x, "component")
         return {name: call(name, parts[name]) for name in self.components}
 
 
@@ -267,35 +267,3 @@ class Splitter(StatelessModule[Any, dict[str, Any]]):
             slices[name] = x[..., start : start + size]
             start += size
         return output(canonical(slices), batch=len(x))
-
-
-def _entries_for(components: dict[str, AnyModule], x: Any) -> dict[str, Any]:
-    """The entries of `x`, if there is one for each component and no other."""
-    names = ", ".join(map(repr, components))
-    parts = entries(x)
-    if parts is None:
-        what = "sequence" if isinstance(x, tuple | list) else type(x).__name__
-        advice = (
-            "; Filter({'name': (0,)}) names the parts of a sequence"
-            if isinstance(x, tuple | list)
-            else ""
-        )
-        raise CompositionError(
-            f"expected a mapping with the entries {names}, got {what} "
-            f"{shape_text(x)}{advice}"
-        )
-    problems = [
-        f"{name!r} is missing{did_you_mean(name, map(str, parts))}"
-        for name in components
-        if name not in parts
-    ]
-    problems += [
-        f"{name!r} is for no component (Filter drops entries)"
-        for name in parts
-        if name not in components
-    ]
-    if problems:
-        raise CompositionError(
-            f"expected a mapping with the entries {names}; {', '.join(problems)}"
-        )
-    return parts

@@ -1,33 +1,31 @@
 """A delay of several steps."""
 
 import operator
-from typing import Any, final
+from typing import Any, final, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
 from .._tree import canonical, is_key, tree_map
 from ._errors import CompositionError
+from ._ring_buffer import (
+    episode_begins,
+    over,
+    reaches_back,
+    RingBuffer,
+    shifted,
+)
 from ._trainable import Coefficient, coefficient, number
 from .types import output, StatefulModuleOutput, UnrolledModule
 
 
-@final
-class DelayState(eqx.Module):
-    """The carry of a `Delay`: the inputs of the last `k` steps.
-
-    - `buffer`: shaped as an input, leaves `[B, k, ...]`.
-    - `index`: the slot with the oldest input, `[B]`, which is the next to be read, and
-      then written.
-    """
-
-    buffer: Any
-    index: Int[Array, " B"]
+DelayState: TypeAlias = RingBuffer
+"""The carry of a `Delay`: the inputs of the last `k_steps` steps."""
 
 
 @final
@@ -92,17 +90,10 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
     ) -> StatefulModuleOutput[DelayState, Any]:
         """The input of `k_steps` ago; `x` is like the sample, leaves `[B, ...]`."""
         x = self._expect(x, "B")
-        batch = len(state.index)
-        slots = jnp.arange(batch), state.index
         return output(
-            tree_map(lambda buffer: buffer[slots], state.buffer),
-            batch=batch,
-            next_state=DelayState(
-                tree_map(
-                    lambda buffer, new: buffer.at[slots].set(new), state.buffer, x
-                ),
-                (state.index + 1) % self.k_steps,
-            ),
+            state.read(self.k_steps),
+            batch=len(state.index),
+            next_state=state.write(x),
             rollout_extras=rollout_extras,
         )
 
@@ -115,49 +106,21 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
     ) -> StatefulModuleOutput[DelayState, Any]:
         """All inputs at once, `k_steps` later; leaves `[T, B, ...]`."""
         xs = self._expect(xs, "T, B")
-        length, batch = is_first.shape
-        times = jnp.arange(length)[:, None]
-        # Where each step's episode began. One that was already under way began long
-        # enough ago: its buffer holds all that it needs.
-        begins = jax.lax.cummax(jnp.where(is_first, times, -self.k_steps), axis=0)
-        remembered = begins <= times - self.k_steps
-        fresh = self._fresh(batch)
-        older = min(self.k_steps, length)
-        ages = (state.index[None] + jnp.arange(older)[:, None]) % self.k_steps
+        begins = episode_begins(is_first)
+        remembered = reaches_back(begins, self.k_steps)
+        fresh = self._fresh(is_first.shape[1])
 
-        def shifted(buffer: Array, leaf: Array, initial: Array) -> Array:
-            before = buffer[jnp.arange(batch)[None], ages]
-            late = jnp.concatenate([before, leaf[: length - older]])
-            return jnp.where(_over(remembered, leaf), late, initial[None, :, 0])
+        def late(past: Array, leaf: Array, initial: Array) -> Array:
+            late = shifted(past, leaf, self.k_steps)
+            return jnp.where(over(remembered, leaf), late, initial[None, :, 0])
 
         return StatefulModuleOutput(
-            self._after(state, fresh, xs, begins[-1]),
-            tree_map(shifted, state.buffer, xs, fresh.buffer),
+            state.after(xs, begins, fresh),
+            tree_map(late, state.past(), xs, fresh.buffer),
             jnp.zeros(is_first.shape, jnp.float32),
             {},
             rollout_extras,
         )
-
-    def _after(
-        self, state: DelayState, fresh: DelayState, xs: Any, begin: Int[Array, " B"]
-    ) -> DelayState:
-        """The carry after an unroll whose last episodes began at the step `begin`."""
-        length = len(jtu.tree_leaves(xs)[0])
-        was_reset = begin >= 0
-        first_slot = jnp.where(was_reset, 0, state.index % self.k_steps)
-        next_slot = (first_slot + length - jnp.maximum(begin, 0)) % self.k_steps
-        # The last step that wrote each slot, if one did since the episode began.
-        since = (next_slot[:, None] - 1 - jnp.arange(self.k_steps)[None]) % self.k_steps
-        step = length - 1 - since
-        written = step >= jnp.maximum(begin, 0)[:, None]
-
-        def after(buffer: Array, leaf: Array, initial: Array) -> Array:
-            old = jnp.where(_over(was_reset, buffer), initial, buffer)
-            rows = jnp.arange(len(buffer))[:, None]
-            new = leaf[jnp.maximum(step, 0), rows]
-            return jnp.where(_over(written, buffer), new, old)
-
-        return DelayState(tree_map(after, state.buffer, xs, fresh.buffer), next_slot)
 
     def _fresh(self, batch: int) -> DelayState:
         value = number(self.initial_value)
@@ -165,9 +128,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
             jnp.full((batch, self.k_steps, *shape), value, dtype)
             for _, shape, dtype in self.leaves
         ]
-        return DelayState(
-            jtu.tree_unflatten(self.structure, buffer), jnp.zeros(batch, jnp.int32)
-        )
+        return RingBuffer.filled(jtu.tree_unflatten(self.structure, buffer))
 
     def _expect(self, x: Any, axes: str) -> Any:
         """`x` with canonical mappings, once it is clear that it is like the sample."""
@@ -202,11 +163,6 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
 def _by_name(tree: Any) -> dict[str, Any]:
     leaves = jtu.tree_leaves_with_path(tree)
     return {f"x{jtu.keystr(path)}": leaf for path, leaf in leaves}
-
-
-def _over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:
-    """A mask with as many axes as a leaf."""
-    return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
 
 
 def _text(dtype: Any, axes: tuple[Any, ...]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._tree import is_key
 from ._errors import located
-from ._routing import Container, named
+from ._routing import named, Parent
 from ._trainable import NonTrainable
 from .feedforward import Stateless
 from .lifting import has_inference_flag, Lift, name_of
@@ -34,8 +34,8 @@ class Row(NamedTuple):
     - `label`: the last part of the place.
     - `name`: its class, with its sizes.
     - `depth`: how many modules it stands in.
-    - `carry`: the carry of one environment, such as `float32[8]`; empty where there is
-      none, and in a container, whose carry is that of its children.
+    - `carry`: the carry of one environment, such as `float32[8]`, without that of
+      modules that have a row of their own; empty where there is none.
     - `trainable`, `non_trainable`: how many numbers it holds itself, without those in
       modules that have a row of their own.
     - `stays_noisy`: whether it draws and has no `inference` flag.
@@ -149,12 +149,12 @@ def _rows(
     """A module's row, then those of the modules in it.
 
     `frozen` modules sit in a `NonTrainable`; one without `has_carry` sits in a module
-    that is no container and carries for it.
+    that is no `Parent` and carries for it.
     """
     counts = {True: 0, False: 0}
     parts: list[tuple[str, AnyModule, bool]] = []
-    is_container = isinstance(module, Container)
-    names = _names(module) if is_container else {}
+    is_parent = isinstance(module, Parent)
+    names = _names(module) if is_parent else {}
     for path, node, node_frozen in _contents(module, frozen):
         if isinstance(node, StatefulModule):
             known = names.get(id(node))
@@ -165,9 +165,9 @@ def _rows(
             trains = not node_frozen and jnp.issubdtype(node.dtype, jnp.inexact)
             counts[trains] += math.prod(node.shape)
     carry: Any = ()
-    if has_carry and not is_container:
+    if has_carry:
         with located(place or "summary", module):
-            carry = _carry(module)
+            carry = _own_carry(module)
     draws = any(map(is_key, jtu.tree_leaves(carry)))
     yield Row(
         place,
@@ -186,7 +186,7 @@ def _rows(
             part_label,
             depth + 1,
             frozen=part_frozen,
-            has_carry=has_carry and is_container,
+            has_carry=has_carry and is_parent,
         )
 
 
@@ -208,20 +208,24 @@ def _contents(tree: Any, frozen: bool) -> Iterator[tuple[tuple[Any, ...], Any, b
             yield (*path, *inner_path), inner, True
 
 
-def _names(container: Container[Any, Any]) -> dict[int, list[str]]:
-    """How a container calls its children, by their identity."""
+def _names(parent: Parent[Any, Any]) -> dict[int, list[str]]:
+    """How a module calls its children, by their identity."""
     names: dict[int, list[str]] = {}
-    for name, child in named(container.children()).items():
+    for name, child in named(parent.children()).items():
         text = f"[{name}]" if isinstance(name, int) else f".{name}"
         names.setdefault(id(child), []).append(text)
     return names
 
 
-def _carry(module: AnyModule) -> Any:
+def _own_carry(module: AnyModule) -> list[Any]:
+    """The leaves of a module's carry that are not its children's."""
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-    return eqx.filter_eval_shape(
+    carry = eqx.filter_eval_shape(
         lambda module, keys: module.initialize_state(keys), module, keys
     )
+    parts = module.carries_of_children(carry) if isinstance(module, Parent) else ()
+    of_children = set(map(id, jtu.tree_leaves(parts)))
+    return [leaf for leaf in jtu.tree_leaves(carry) if id(leaf) not in of_children]
 
 
 def _carry_text(carry: Any) -> str:

@@ -9,7 +9,7 @@ import jax
 import jax.tree_util as jtu
 
 from .._tree import is_key
-from ..networks._routing import Container, named
+from ..networks._routing import named, Parent
 from ..networks.types import AnyModule, StatefulModule, StatelessModule
 from ._traces import key_shapes
 from .violation import LawViolation
@@ -29,7 +29,7 @@ def declaration_violations(module: AnyModule) -> Iterator[LawViolation]:
             yield from _overridden(part)
         if isinstance(part, StatelessModule):
             yield from _carry_of_stateless(part)
-        if isinstance(part, Container):
+        if isinstance(part, Parent):
             yield from _homeless_children(part)
 
 
@@ -87,14 +87,14 @@ def _carry_of_stateless(part: AnyModule) -> Iterator[LawViolation]:
         )
 
 
-def _homeless_children(container: Container[Any, Any]) -> Iterator[LawViolation]:
-    fields = {id(part) for part in _modules_in(container)}
-    for name, child in named(container.children()).items():
+def _homeless_children(parent: Parent[Any, Any]) -> Iterator[LawViolation]:
+    fields = {id(part) for part in _modules_in(parent)}
+    for name, child in named(parent.children()).items():
         if id(child) not in fields:
             yield LawViolation(
                 "structure",
-                f"{type(container).__name__}.children() gives a child {name!r} "
-                f"({type(child).__name__}) that the container does not hold",
+                f"{type(parent).__name__}.children() gives a child {name!r} "
+                f"({type(child).__name__}) that the parent does not hold",
                 cause="children() makes the child anew or takes it from elsewhere, so "
                 "its parameters do not train. The modules in children() are fields: "
                 "make them in __init__ and return them as they are",

@@ -18,6 +18,7 @@ _MACHINERY = (
     str(_PACKAGE / "_keys.py"),
     str(_PACKAGE / "networks" / "types.py"),
     str(_PACKAGE / "networks" / "_routing.py"),
+    str(_PACKAGE / "networks" / "graph"),
     str(_PACKAGE / "testing"),
 )
 

@@ -7,7 +7,7 @@ import jax
 import jax.tree_util as jtu
 from jax.core import Tracer
 
-from ..networks._routing import Call, Container, Name, named, place, shaped_like
+from ..networks._routing import Name, named, Parent, place
 from ..networks.types import AnyModule
 from ._traces import key_shapes
 from .violation import LawViolation
@@ -16,7 +16,7 @@ from .violation import LawViolation
 def blame(
     violation: LawViolation,
     module: AnyModule,
-    inputs_of_children: Callable[[Container[Any, Any]], dict[Name, Any]],
+    inputs_of_children: Callable[[Parent[Any, Any]], dict[Name, Any]],
     check: Callable[[AnyModule, Any], None],
 ) -> LawViolation:
     """The violation of the innermost module that breaks the same law by itself.
@@ -25,10 +25,10 @@ def blame(
 
     - `violation`: what was found on `module`.
     - `module`: the module that was checked.
-    - `inputs_of_children`: gives, for a container, what each of its children receives.
+    - `inputs_of_children`: gives, for a parent, what each of its children receives.
     - `check`: called with a child and its input; raises `LawViolation`.
     """
-    if isinstance(module, Container):
+    if isinstance(module, Parent):
         children = named(module.children())
         for name, x in inputs_of_children(module).items():
             child = children[name]
@@ -44,46 +44,43 @@ def blame(
 
 
 def record_inputs(
-    container: Container[Any, Any], state: Any, x: Any, received: dict[Name, Any]
+    parent: Parent[Any, Any], state: Any, x: Any, received: dict[Name, Any]
 ) -> None:
-    """Notes what each child of a container receives for the input `x`.
+    """Notes what each child of a parent receives for the input `x`.
 
     A child that fails ends the recording; what was received until then is noted.
 
     **Arguments:**
 
-    - `container`: whose children run, for one step.
+    - `parent`: whose children run, for one step.
     - `state`: its carry, leaves `[B, ...]`.
     - `x`: its input, leaves `[B, ...]`.
     - `received`: filled with a child's input under the child's name: arrays, or
       `jax.ShapeDtypeStruct`s where this function is being traced.
     """
-    children = container.children()
 
-    def run(child: AnyModule, named_state: Any, child_x: Any, extras: Any) -> Any:
-        name, child_state = named_state
+    def run(
+        name: Name, child: AnyModule, carry: Any, child_x: Any, extras: Any
+    ) -> Any:
         received[name] = jtu.tree_map(_without_tracers, child_x)
-        return child(child_state, child_x, extras)
+        return child(carry, child_x, extras)
 
-    named_states = {name: (name, state[name]) for name in named(children)}
-    batch = jtu.tree_leaves(x)[0].shape[:1]
-    call = Call(container, run, shaped_like(children, named_states), None, batch)
     try:
-        container.route(call, x)
+        parent.run_step(run, state, x)
     except Exception:
         return
 
 
 def innermost(module: AnyModule, x: Any, batch: int) -> Iterator[tuple[AnyModule, Any]]:
-    """Every module inside that is no container, and the shapes of its input.
+    """Every module inside that is no parent, and the shapes of its input.
 
     **Arguments:**
 
-    - `module`: the module, given itself if it is no container.
+    - `module`: the module, given itself if it is no parent.
     - `x`: its input, any tree of arrays or `jax.ShapeDtypeStruct`s `[batch, ...]`.
     - `batch`: the batch size.
     """
-    if not isinstance(module, Container):
+    if not isinstance(module, Parent):
         yield module, x
         return
     received: dict[Name, Any] = {}

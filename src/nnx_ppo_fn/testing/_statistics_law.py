@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._moments import Moments
 from .._tree import is_key, merge_time
-from ..networks._routing import Container, named
+from ..networks._routing import named, Parent
 from ..networks._trainable import partition_trainable
 from ..networks.normalizer import Normalizer
 from ..networks.types import AnyModule
@@ -159,7 +159,7 @@ def _normalizers(
     """Every normaliser before and after, with the inputs that it recorded."""
     if isinstance(module, Normalizer) and isinstance(updated, Normalizer):
         yield module, updated, extras
-    if isinstance(module, Container) and isinstance(updated, Container):
+    if isinstance(module, Parent) and isinstance(updated, Parent):
         after = named(updated.children())
         for name, child in named(module.children()).items():
             yield from _normalizers(child, after[name], extras[name])

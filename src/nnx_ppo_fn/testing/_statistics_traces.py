@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.tree_util as jtu
 
-from ..networks._routing import Container, Name, named
+from ..networks._routing import Name, named, Parent
 from ..networks.types import AnyModule, StatefulModule
 from ._dependence import used_leaves
 from ._localise import record_inputs
@@ -117,7 +117,7 @@ def _standardised_samples(
     """
     if _keeps_no_statistics(module):
         return
-    if isinstance(module, Container):
+    if isinstance(module, Parent):
         if all(map(_keeps_no_statistics, _innermost(module))):
             return
         received: dict[Name, Any] = {}
@@ -125,9 +125,10 @@ def _standardised_samples(
             lambda state, x: record_inputs(module, state, x, received), state, x
         )
         children = named(module.children())
+        carries = module.carries_of_children(state)
         for name, child_x in received.items():
             yield from _standardised_samples(
-                children[name], state[name], child_x, timed[name]
+                children[name], carries[name], child_x, timed[name]
             )
     elif _innermost(module)[0] is module:
         yield from _circular_samples(module, state, x, timed)

@@ -8,7 +8,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
 from .._keys import derive, expect_key
-from ..networks._routing import Container, Name
+from ..networks._routing import Name, Parent
 from ..networks.types import expect_module, StatefulModule
 from ._inference_law import inference
 from ._localise import blame, record_inputs
@@ -100,9 +100,9 @@ def _check_numbers(
 ) -> None:
     trial = Trial(module, example_input, key, length)
 
-    def inputs_of_children(container: Container[Any, Any]) -> dict[Name, Any]:
+    def inputs_of_children(parent: Parent[Any, Any]) -> dict[Name, Any]:
         received: dict[Name, Any] = {}
-        record_inputs(container, trial.born, trial.steps[0].x, received)
+        record_inputs(parent, trial.born, trial.steps[0].x, received)
         return received
 
     try:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from ..networks._routing import Container, Name
+from ..networks._routing import Name, Parent
 from ..networks.types import (
     AnyModule,
     ChainedModule,
@@ -84,12 +84,12 @@ def check_structure(
     def check_child(child: AnyModule, child_x: Any) -> None:
         check_structure(child, child_x, laws=laws)
 
-    def inputs_of_children(container: Container[Any, Any]) -> dict[Name, Any]:
+    def inputs_of_children(parent: Parent[Any, Any]) -> dict[Name, Any]:
         received: dict[Name, Any] = {}
-        state = jax.eval_shape(container.initialize_state, key_shapes(_BATCH))
+        state = jax.eval_shape(parent.initialize_state, key_shapes(_BATCH))
 
         def route(state: Any, x: Any) -> None:
-            record_inputs(container, state, x, received)
+            record_inputs(parent, state, x, received)
 
         jax.eval_shape(route, state, x)
         return received

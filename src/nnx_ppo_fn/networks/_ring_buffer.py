@@ -1,0 +1,140 @@
+"""Memory of the last few steps, and the same memory for a whole rollout at once."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Bool, Int
+
+from .._tree import tree_map
+
+
+# Before every rollout, and far enough from 0 that no delay reaches back so far.
+_LONG_AGO = -(2**30)
+
+
+@final
+class RingBuffer(eqx.Module):
+    """What came in during the last `k` steps, for every environment.
+
+    - `buffer`: leaves `[B, k, ...]`.
+    - `index`: the slot with the oldest entry, `[B]`, which is the next to be written.
+    """
+
+    buffer: Any
+    index: Int[Array, " B"]
+
+    @staticmethod
+    def filled(buffer: Any) -> "RingBuffer":
+        """A buffer as an episode begins with it.
+
+        **Arguments:**
+
+        - `buffer`: what fills it, leaves `[B, k, ...]`; at least one.
+        """
+        batch = jtu.tree_leaves(buffer)[0].shape[0]
+        return RingBuffer(buffer, jnp.zeros(batch, jnp.int32))
+
+    @property
+    def size(self) -> int:
+        """How many steps are remembered, `k`."""
+        return jtu.tree_leaves(self.buffer)[0].shape[1]
+
+    def read(self, delay: int) -> Any:
+        """What was written `delay` steps ago, leaves `[B, ...]`.
+
+        **Arguments:**
+
+        - `delay`: from 1, the last step, to `k`.
+        """
+        slots = jnp.arange(len(self.index)), (self.index - delay) % self.size
+        return tree_map(lambda leaf: leaf[slots], self.buffer)
+
+    def write(self, x: Any) -> "RingBuffer":
+        """The buffer with `x`, leaves `[B, ...]`, in the place of the oldest entry."""
+        slots = jnp.arange(len(self.index)), self.index
+        return RingBuffer(
+            tree_map(lambda leaf, new: leaf.at[slots].set(new), self.buffer, x),
+            (self.index + 1) % self.size,
+        )
+
+    def past(self) -> Any:
+        """All entries in the order of time, oldest first, leaves `[k, B, ...]`."""
+        ages = (self.index[None] + jnp.arange(self.size)[:, None]) % self.size
+        rows = jnp.arange(len(self.index))[None]
+        return tree_map(lambda leaf: leaf[rows, ages], self.buffer)
+
+    def after(
+        self, xs: Any, begins: Int[Array, "T B"], fresh: "RingBuffer"
+    ) -> "RingBuffer":
+        """The buffer after a rollout in which `xs` was written step by step.
+
+        **Arguments:**
+
+        - `xs`: leaves `[T, B, ...]`.
+        - `begins`: when each step's episode began, from `episode_begins`.
+        - `fresh`: the buffer with which an episode begins.
+        """
+        length, begin = len(begins), begins[-1]
+        was_reset = begin >= 0
+        first_slot = jnp.where(was_reset, 0, self.index % self.size)
+        next_slot = (first_slot + length - jnp.maximum(begin, 0)) % self.size
+        # The last step that wrote each slot, if one did since the episode began.
+        since = (next_slot[:, None] - 1 - jnp.arange(self.size)[None]) % self.size
+        step = length - 1 - since
+        written = step >= jnp.maximum(begin, 0)[:, None]
+
+        def after(leaf: Array, new: Array, initial: Array) -> Array:
+            old = jnp.where(over(was_reset, leaf), initial, leaf)
+            rows = jnp.arange(len(leaf))[:, None]
+            new = new[jnp.maximum(step, 0), rows]
+            return jnp.where(over(written, leaf), new, old)
+
+        return RingBuffer(tree_map(after, self.buffer, xs, fresh.buffer), next_slot)
+
+
+def episode_begins(is_first: Bool[Array, "T B"]) -> Int[Array, "T B"]:
+    """The step at which each step's episode began; far below 0 if before the rollout.
+
+    **Arguments:**
+
+    - `is_first`: where a step begins an episode.
+    """
+    times = jnp.arange(len(is_first))[:, None]
+    return jax.lax.cummax(jnp.where(is_first, times, _LONG_AGO), axis=0)
+
+
+def reaches_back(begins: Int[Array, "T B"], delay: int) -> Bool[Array, "T B"]:
+    """Where the step `delay` steps ago belongs to the same episode.
+
+    An episode that was under way before the rollout counts as old: what a buffer holds
+    of the time before it is what a fresh one holds.
+
+    **Arguments:**
+
+    - `begins`: when each step's episode began, from `episode_begins`.
+    - `delay`: a number of steps.
+    """
+    return begins <= jnp.arange(len(begins))[:, None] - delay
+
+
+def shifted(past: Array, xs: Array, delay: int) -> Array:
+    """`xs`, `[T, B, ...]`, later by `delay` steps, whatever episodes there are.
+
+    **Arguments:**
+
+    - `past`: what came before `xs`, oldest first, `[k, B, ...]`.
+    - `xs`: at least as long as `past` is too short; only what comes before the last
+      `delay` of its `T` steps is looked at.
+    - `delay`: from 1 to `k`.
+    """
+    older = min(delay, len(xs))
+    start = len(past) - delay
+    return jnp.concatenate([past[start : start + older], xs[: len(xs) - older]])
+
+
+def over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:
+    """A mask with as many axes as a leaf."""
+    return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
