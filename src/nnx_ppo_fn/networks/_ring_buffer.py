@@ -120,19 +120,21 @@ def reaches_back(begins: Int[Array, "T B"], delay: int) -> Bool[Array, "T B"]:
     return begins <= jnp.arange(len(begins))[:, None] - delay
 
 
-def shifted(past: Array, xs: Array, delay: int) -> Array:
+def shifted(past: Array, xs: Array | None, delay: int, length: int) -> Array:
     """`xs`, `[T, B, ...]`, later by `delay` steps, whatever episodes there are.
 
     **Arguments:**
 
     - `past`: what came before `xs`, oldest first, `[k, B, ...]`.
-    - `xs`: at least as long as `past` is too short; only what comes before the last
-      `delay` of its `T` steps is looked at.
+    - `xs`: `None` will do where `delay` is not shorter than `length`.
     - `delay`: from 1 to `k`.
+    - `length`: how many steps are wanted, `T`.
     """
-    older = min(delay, len(xs))
     start = len(past) - delay
-    return jnp.concatenate([past[start : start + older], xs[: len(xs) - older]])
+    older = past[start : start + min(delay, length)]
+    if xs is None or delay >= length:
+        return older
+    return jnp.concatenate([older, xs[: length - delay]])
 
 
 def over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:

@@ -58,7 +58,8 @@ class Call:
     """Runs a parent's children, for one step or over time, and keeps what they say.
 
     `call(name, x)` runs the child `name` on `x` and gives its output. `batch_shape`
-    is `(B,)` in a step and `(T, B)` in an unroll.
+    is `(B,)` in a step and `(T, B)` in an unroll. `carries` and `rollout_extras` are
+    those of the children, and `outputs` what those that have run have returned.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class Call:
         batch_shape: tuple[int, ...],
     ):
         self.batch_shape = batch_shape
+        self.carries = carries
+        self.rollout_extras = rollout_extras
         self.outputs: dict[Name, StatefulModuleOutput[Any, Any]] = {}
         self._parent = parent
         self._children = named(parent.children())
         self._run = run
-        self._carries = carries
-        self._extras = rollout_extras
 
     def __call__(self, name: Name, x: Any) -> Any:
         """The output of the child `name` for the input `x`."""
@@ -90,13 +91,30 @@ class Call:
                 f"children are {', '.join(map(repr, self._children))}"
             )
         child = self._children[name]
-        extras = None if self._extras is None else self._extras[name]
+        extras = None if self.rollout_extras is None else self.rollout_extras[name]
         with located(place(self._parent, name), child):
-            result = self._run(name, child, self._carries[name], x, extras)
+            result = self._run(name, child, self.carries[name], x, extras)
             expect_output(result, "__call__")
             _expect_rows(result.output, self.batch_shape)
         self.outputs[name] = result
         return result.output
+
+    def inside(
+        self,
+        run: RunChild,
+        carries: Any,
+        rollout_extras: Any,
+        batch_shape: tuple[int, ...],
+    ) -> "Call":
+        """A call to some of the same children, for a part of the time.
+
+        **Arguments:**
+
+        - `run`: runs a child.
+        - `carries`, `rollout_extras`: by name, of the children that will run.
+        - `batch_shape`: of the part.
+        """
+        return Call(self._parent, run, carries, rollout_extras, batch_shape)
 
     def gather(self, value: Any) -> StatefulModuleOutput[Any, Any]:
         """The parent's output, once `value` has been routed through the children.
@@ -116,8 +134,8 @@ class Call:
             value,
             ft.reduce(jnp.add, (out.regularization_loss for out in outputs.values())),
             {str(n): out.metrics for n, out in outputs.items() if out.metrics},
-            self._extras
-            if self._extras is not None
+            self.rollout_extras
+            if self.rollout_extras is not None
             else shaped_like(
                 children, {n: out.rollout_extras for n, out in outputs.items()}
             ),

@@ -111,7 +111,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         fresh = self._fresh(is_first.shape[1])
 
         def late(past: Array, leaf: Array, initial: Array) -> Array:
-            late = shifted(past, leaf, self.k_steps)
+            late = shifted(past, leaf, self.k_steps, len(leaf))
             return jnp.where(over(remembered, leaf), late, initial[None, :, 0])
 
         return StatefulModuleOutput(

@@ -59,9 +59,7 @@ def record_inputs(
       `jax.ShapeDtypeStruct`s where this function is being traced.
     """
 
-    def run(
-        name: Name, child: AnyModule, carry: Any, child_x: Any, extras: Any
-    ) -> Any:
+    def run(name: Name, child: AnyModule, carry: Any, child_x: Any, extras: Any) -> Any:
         received[name] = jtu.tree_map(_without_tracers, child_x)
         return child(carry, child_x, extras)
 
