@@ -72,6 +72,7 @@ from .networks._trainable import (
     partition_trainable as partition_trainable,
 )
 from .networks.adapter import PPOAdapter as PPOAdapter
+from .networks.constrained import ConstrainedDense as ConstrainedDense
 from .networks.containers import (
     Concat as Concat,
     Map as Map,
@@ -91,6 +92,10 @@ from .networks.factories import (
     make_variational_actor_critic as make_variational_actor_critic,
 )
 from .networks.feedforward import Dense as Dense, Stateless as Stateless
+from .networks.graph import (
+    PopulationGraph as PopulationGraph,
+    PopulationGraphBuilder as PopulationGraphBuilder,
+)
 from .networks.lifting import Lift as Lift
 from .networks.normalizer import Normalizer as Normalizer
 from .networks.recurrent import (

@@ -103,7 +103,7 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
         state: GraphState,
         x: Any,
         rollout_extras: Any = None,
-    ) -> StatefulModuleOutput[GraphState, dict[str, Float[Array, "B size"]]]:
+    ) -> StatefulModuleOutput[GraphState, dict[str, Float[Array, "B _"]]]:
         """One step: populations run in the order of their connections without delay."""
         call = Call(self, run, state.children, rollout_extras, batch_shape(x))
         inputs = self._inputs(x, "B")
@@ -132,7 +132,7 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
         xs: Any,
         is_first: Bool[Array, "T B"],
         rollout_extras: Any = None,
-    ) -> StatefulModuleOutput[GraphState, dict[str, Float[Array, "T B size"]]]:
+    ) -> StatefulModuleOutput[GraphState, dict[str, Float[Array, "T B _"]]]:
         """All of time through one component, then through the next."""
         wiring = self._wiring
         run = unrolled_children(is_first)
