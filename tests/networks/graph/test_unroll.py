@@ -52,7 +52,7 @@ def both_ways(graph, state, xs, is_first):
     ]
 
 
-@pytest.mark.parametrize("seed, length", [(0, 7), (1, 5), (2, 1), (3, 8), (4, 6)])
+@pytest.mark.parametrize("seed, length", [(1, 5), (4, 1), (5, 6), (6, 7)])
 def test_random_graphs_at_once_and_by_steps(seed, length):
     graph, sizes = random_graph(seed)
     xs, is_first = inputs(sizes, length, seed)

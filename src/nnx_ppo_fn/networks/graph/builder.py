@@ -8,7 +8,7 @@ from typing import Any, final, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array
 
 from ..._keys import derive, expect_key
 from ..._suggest import did_you_mean
@@ -59,10 +59,10 @@ class PopulationGraphBuilder:
     ```
     """
 
-    def __init__(self, *, key: Key[Array, ""]):
+    def __init__(self, *, key: Any):
         """**Arguments:**
 
-        - `key`: for the initial weights of all connections.
+        - `key`: one typed key, for the initial weights of all connections.
         """
         expect_key(key)
         self._key = key

@@ -1,0 +1,85 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+
+from nnx_ppo_fn import ConstrainedDense, Dense, partition_trainable
+
+
+def constrained(key, sizes=(6, 4), **options):
+    signs = np.where(np.arange(sizes[0]) < 4, 1.0, -1.0)
+    mask = np.arange(sizes[0] * sizes[1]).reshape(sizes) % 3 != 0
+    layer = ConstrainedDense(*sizes, key=key, sign=signs, mask=mask, **options)
+    return layer, signs, mask
+
+
+def test_training_keeps_every_sign_and_every_gap(getkey):
+    layer, signs, mask = constrained(getkey())
+    x, y = jr.normal(getkey(), (16, 6)), jr.normal(getkey(), (16, 4))
+    optimiser = optax.adamw(0.3, weight_decay=0.1)
+    parameters, rest = partition_trainable(layer)
+
+    def loss(parameters):
+        layer = eqx.combine(parameters, rest)
+        return jnp.mean(jnp.square(layer((), x).output - y))
+
+    @jax.jit
+    def train(parameters):
+        def step(carry, _):
+            parameters, state = carry
+            gradients = jax.grad(loss)(parameters)
+            updates, state = optimiser.update(gradients, state, parameters)
+            parameters = optax.apply_updates(parameters, updates)
+            return (parameters, state), eqx.combine(parameters, rest).kernel
+
+        return jax.lax.scan(step, (parameters, optimiser.init(parameters)), length=60)
+
+    with jax.numpy_dtype_promotion("standard"):
+        (after, _), kernels = train(parameters)
+    np.testing.assert_array_equal(np.sign(kernels), mask * signs[:, None] * np.ones(4))
+    assert loss(after) < 0.7 * loss(parameters)
+    # Weights have crossed 0, and were reflected.
+    crossed = np.sign(after.weights) != np.sign(parameters.weights)
+    assert np.any(crossed & mask)
+    assert after.sign.value is None and after.mask.value is None
+
+
+def test_the_kernel_is_that_of_a_dense_where_nothing_constrains_it(getkey):
+    key = getkey()
+    dense, free = Dense(3, 4, key=key), ConstrainedDense(3, 4, key=key)
+    np.testing.assert_array_equal(free.kernel, dense.kernel)
+    signed = ConstrainedDense(3, 4, key=key, sign=-1)
+    np.testing.assert_array_equal(signed.kernel, -np.abs(dense.kernel))
+
+
+def test_a_sparse_kernel_starts_as_that_of_a_layer_with_fewer_inputs():
+    mask = np.arange(400)[:, None] % 4 == np.zeros(300)[None]
+    layer = ConstrainedDense(400, 300, key=jr.key(0), mask=mask)
+    # LeCun-normal over the 100 inputs of each output that are left.
+    variance = np.mean(np.square(layer.kernel[::4]))
+    np.testing.assert_allclose(variance, 1 / 100, rtol=0.03)
+
+
+def test_a_weight_that_starts_at_zero_is_not_stuck():
+    layer = ConstrainedDense(
+        2, 1, key=jr.key(0), sign=[1, -1], kernel_init=jax.nn.initializers.zeros
+    )
+    gradient = eqx.filter_grad(lambda layer: jnp.sum(layer.kernel))(layer)
+    np.testing.assert_array_equal(gradient.weights[:, 0], [1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"sign": 2}, "expected signs to be 1 or -1, got 2"),
+        ({"sign": [1, -1]}, "one number or 3, one for each input"),
+        ({"mask": np.ones((2, 3))}, r"expected a mask \[3, 2\]"),
+        ({"mask": np.full((3, 2), 0.5)}, "a mask of booleans, or of 0 and 1"),
+    ],
+)
+def test_what_is_no_constraint_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ConstrainedDense(3, 2, key=jr.key(0), **options)
