@@ -39,7 +39,8 @@ def test_training_keeps_every_sign_and_every_gap(getkey):
 
     with jax.numpy_dtype_promotion("standard"):
         (after, _), kernels = train(parameters)
-    np.testing.assert_array_equal(np.sign(kernels), mask * signs[:, None] * np.ones(4))
+    expected = np.broadcast_to(mask * signs[:, None], kernels.shape)
+    np.testing.assert_array_equal(np.sign(kernels), expected)
     assert loss(after) < 0.7 * loss(parameters)
     # Weights have crossed 0, and were reflected.
     crossed = np.sign(after.weights) != np.sign(parameters.weights)

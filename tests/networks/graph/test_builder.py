@@ -116,8 +116,8 @@ def test_a_reciprocal_connection_is_two():
         ),
         (
             lambda b: b.connect("eye", "cortex", transform=Dense(3, 5, key=KEY)),
-            r"in PopulationGraph.eye->cortex \(Dense\): expected an output \[B, 4\] for "
-            r"an input \[B, 3\], got \[5, 5\]",
+            r"in PopulationGraph.eye->cortex \(Dense\): expected an output \[B, 4\] "
+            r"for an input \[B, 3\], got \[5, 5\]",
         ),
         (
             lambda b: b.connect("eye", "cortex", transform=Dense(4, 4, key=KEY)),
