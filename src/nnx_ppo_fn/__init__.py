@@ -93,6 +93,7 @@ from .networks.factories import (
 )
 from .networks.feedforward import Dense as Dense, Stateless as Stateless
 from .networks.graph import (
+    draw_graph as draw_graph,
     PopulationGraph as PopulationGraph,
     PopulationGraphBuilder as PopulationGraphBuilder,
 )

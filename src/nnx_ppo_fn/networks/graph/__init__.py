@@ -7,4 +7,5 @@ many steps at a time, and `picture` draws it.
 from .builder import PopulationGraphBuilder as PopulationGraphBuilder
 from .connection import Connection as Connection
 from .graph import GraphState as GraphState, PopulationGraph as PopulationGraph
+from .picture import draw_graph as draw_graph, SVG as SVG
 from .population import Population as Population
