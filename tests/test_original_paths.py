@@ -11,6 +11,10 @@ NAMES = {
     "networks.delay": ["Delay"],
     "networks.feedforward": ["Dense"],
     "networks.recurrent": ["LSTM"],
+    "networks.graph.connection": ["Connection"],
+    "networks.graph.graph": ["PopulationGraph"],
+    "networks.graph.population": ["Population"],
+    "networks.graph": ["Connection", "Population", "PopulationGraph"],
     "networks.normalizer": ["Normalizer"],
     "networks.utils": ["Filter", "Flattener", "Map", "Merge", "Scale"],
     "networks.variational": [

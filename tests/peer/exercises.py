@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 from nnx_ppo.networks import (
+    graph as original_graph,
     recurrent as original_recurrent,
     sampling_layers,
     types,
@@ -27,6 +28,7 @@ from nnx_ppo_fn import (
     NormalTanhSampler,
     output,
     partition_trainable,
+    PopulationGraphBuilder,
     PPONetworkOutput,
     StatefulModule,
     StatefulModuleOutput,
@@ -41,7 +43,7 @@ from nnx_ppo_fn.networks import (
 )
 from nnx_ppo_fn.networks.sampling_layers import NormalTanh
 from nnx_ppo_fn.wrappers import EpisodeWrapper, RewardScalingWrapper
-from peer.original import as_released, KEY
+from peer.original import as_released, KEY, StillRngs
 from peer.pairs import numbers, PAIRS
 
 
@@ -189,6 +191,32 @@ def an_environment(theirs, ours, option):
     ]
 
 
+def a_graph():
+    """What the builders of both describe is the same, piece by piece."""
+
+    def described(builder):
+        builder.add_input("a", 2, input_from="x", activation=jnp.tanh)
+        builder.add_output("b", 3, output_to="y")
+        builder.connect("a", "b", delay=2, reciprocal=True)
+        return builder.finalize()
+
+    with as_released():
+        theirs = original_graph.PopulationGraph(StillRngs(0))
+        described(theirs)
+    ours = described(PopulationGraphBuilder(key=KEY))
+    step_alike(theirs, ours, {"x": numbers(2)}, carry=lambda carry: carry.delays)
+    for name, population in ours.populations.items():
+        there = theirs.populations[name]
+        for field in ("name", "size", "input_from", "output_to"):
+            assert getattr(population, field) == getattr(there, field)
+    for there, here in zip(
+        sorted(theirs.connections, key=lambda one: one.src),
+        ours.connections.values(),
+        strict=True,
+    ):
+        assert (here.src, here.dst, here.delay) == (there.src, there.dst, there.delay)
+
+
 EXERCISES = {
     name: ft.partial(a_pair, name) for name in PAIRS if name.isidentifier()
 } | {
@@ -196,6 +224,9 @@ EXERCISES = {
     "AR1VariationalBottleneck": an_ar1_bottleneck,
     "NormalTanhSampler": a_sampler,
     "ActionSampler": a_sampler_of_ones_own,
+    "PopulationGraph": a_graph,
+    "Population": a_graph,
+    "Connection": a_graph,
     "StatefulModule": a_module_of_ones_own,
     "StatefulModuleOutput": an_output,
     "PPONetworkOutput": a_network_output,
