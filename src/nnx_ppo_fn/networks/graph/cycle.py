@@ -78,10 +78,12 @@ def unroll_cycle(
             name: jnp.concatenate([tail, activity[name]])[steps:]
             for name, tail in tails.items()
         }
+        # Nobody outside needs the values that went over the inner connections.
         said = {
             name: dataclasses.replace(
                 result,
                 next_state=(),
+                output=(),
                 rollout_extras=result.rollout_extras if extras is None else None,
             )
             for name, result in block.outputs.items()
