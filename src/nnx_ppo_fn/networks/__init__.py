@@ -3,6 +3,6 @@
 `types` is the contract, `unroll` the four ways through time. `_routing` passes values,
 carries and all else to the children of containers, and `_trainable` says what trains.
 `feedforward`, `recurrent`, `delay`, `normalizer`, `variational`, `stochastic` and
-`sampling_layers` hold the modules, `containers` and `adapter` put them together, and
-`factories` builds whole networks.
+`sampling_layers` hold the modules, `containers`, `adapter` and `graph` put them
+together, and `factories` builds whole networks.
 """
