@@ -18,6 +18,7 @@ from nnx_ppo_fn import (
     BetaSampler,
     CategoricalSampler,
     Concat,
+    ConstrainedDense,
     Delay,
     Dense,
     Dropout,
@@ -35,6 +36,7 @@ from nnx_ppo_fn import (
     NormalSampler,
     NormalTanhSampler,
     Parallel,
+    PopulationGraphBuilder,
     PPOAdapter,
     Scale,
     Sequential,
@@ -71,6 +73,18 @@ def observations():
 
 MODULES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "Dense": lambda key: (Dense(3, 4, key=key, activation=jnp.tanh), features(3)),
+    "ConstrainedDense": lambda key: (
+        ConstrainedDense(3, 2, key=key, sign=[1, -1, 1], mask=[[1, 0], [1, 1], [0, 1]]),
+        features(3),
+    ),
+    "PopulationGraph": lambda key: (
+        PopulationGraphBuilder(key=key)
+        .add_input("a", 3, input_from="x", activation=[jnp.tanh, GaussianNoise(0.1)])
+        .add_output("b", 2)
+        .connect("a", "b", delay=2, reciprocal=True)
+        .finalize(),
+        {"x": features(3)},
+    ),
     "Stateless": lambda key: (Stateless(jax.nn.relu), features(3)),
     "Lift": lambda key: (Lift(eqx.nn.MLP(3, 2, 4, 1, key=key)), features(3)),
     "Lift of a layer that draws": lambda key: (
