@@ -1,6 +1,5 @@
 """A delay of several steps."""
 
-import operator
 from typing import Any, final
 
 import equinox as eqx
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from .._custom_types import Keys
+from .._expect import as_count
 from .._tree import canonical, is_key, tree_map
 from ._errors import CompositionError
 from ._trainable import Coefficient, coefficient, number
@@ -60,13 +60,12 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
 
         **Raises:**
 
-        `ValueError` for a delay of less than a step; `CompositionError` that names the
-        leaf for a sample with random keys or without any numbers, and for an initial
-        value that does not fit.
+        `ValueError` for a delay of less than a step, and `TypeError` for one that is no
+        integer and for an initial value that is no number; `CompositionError` that
+        names the leaf for a sample with random keys or without any numbers, and for an
+        initial value that does not fit.
         """
-        self.k_steps = operator.index(k_steps)
-        if self.k_steps < 1:
-            raise ValueError(f"k_steps must be at least 1, got {k_steps}")
+        self.k_steps = as_count(k_steps, name="k_steps")
         sample = canonical(sample_input)
         leaves = _by_name(sample)
         if not leaves:
@@ -75,7 +74,10 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
             )
         self.structure = jtu.tree_structure(sample)
         self.leaves = tuple(_spec(name, leaf) for name, leaf in leaves.items())
-        self.initial_value = coefficient(initial_value)
+        if isinstance(initial_value, bool):
+            initial_value = float(initial_value)
+        self.initial_value = coefficient(initial_value, name="initial_value")
+        number(self.initial_value, "initial_value")
         for name, _, dtype in self.leaves:
             _expect_fits(self.initial_value, name, dtype)
 
@@ -91,8 +93,8 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         self, state: DelayState, x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[DelayState, Any]:
         """The input of `k_steps` ago; `x` is like the sample, leaves `[B, ...]`."""
-        x = self._expect(x, "B")
         batch = len(state.index)
+        x = self._expect(x, "B", (batch,))
         slots = jnp.arange(batch), state.index
         return output(
             tree_map(lambda buffer: buffer[slots], state.buffer),
@@ -114,16 +116,16 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[DelayState, Any]:
         """All inputs at once, `k_steps` later; leaves `[T, B, ...]`."""
-        xs = self._expect(xs, "T, B")
         length, batch = is_first.shape
-        times = jnp.arange(length)[:, None]
+        xs = self._expect(xs, "T, B", is_first.shape)
+        times = jnp.arange(length, dtype=jnp.int32)[:, None]
         # Where each step's episode began. One that was already under way began long
         # enough ago: its buffer holds all that it needs.
         begins = jax.lax.cummax(jnp.where(is_first, times, -self.k_steps), axis=0)
         remembered = begins <= times - self.k_steps
         fresh = self._fresh(batch)
         older = min(self.k_steps, length)
-        ages = (state.index[None] + jnp.arange(older)[:, None]) % self.k_steps
+        ages = (state.index[None] + times[:older]) % self.k_steps
 
         def shifted(buffer: Array, leaf: Array, initial: Array) -> Array:
             before = buffer[jnp.arange(batch)[None], ages]
@@ -131,7 +133,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
             return jnp.where(_over(remembered, leaf), late, initial[None, :, 0])
 
         return StatefulModuleOutput(
-            self._after(state, fresh, xs, begins[-1]),
+            self._after(state, fresh, xs, begins[-1]) if length else state,
             tree_map(shifted, state.buffer, xs, fresh.buffer),
             jnp.zeros(is_first.shape, jnp.float32),
             {},
@@ -147,7 +149,8 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         first_slot = jnp.where(was_reset, 0, state.index % self.k_steps)
         next_slot = (first_slot + length - jnp.maximum(begin, 0)) % self.k_steps
         # The last step that wrote each slot, if one did since the episode began.
-        since = (next_slot[:, None] - 1 - jnp.arange(self.k_steps)[None]) % self.k_steps
+        slots = jnp.arange(self.k_steps, dtype=jnp.int32)[None]
+        since = (next_slot[:, None] - 1 - slots) % self.k_steps
         step = length - 1 - since
         written = step >= jnp.maximum(begin, 0)[:, None]
 
@@ -160,16 +163,16 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         return DelayState(tree_map(after, state.buffer, xs, fresh.buffer), next_slot)
 
     def _fresh(self, batch: int) -> DelayState:
-        value = number(self.initial_value)
-        buffer = [
-            jnp.full((batch, self.k_steps, *shape), value, dtype)
-            for _, shape, dtype in self.leaves
-        ]
+        def full(shape: tuple[int, ...], dtype: Any) -> Array:
+            value = number(self.initial_value, "initial_value", dtype)
+            return jnp.full((batch, self.k_steps, *shape), value, dtype)
+
+        buffer = [full(shape, dtype) for _, shape, dtype in self.leaves]
         return DelayState(
             jtu.tree_unflatten(self.structure, buffer), jnp.zeros(batch, jnp.int32)
         )
 
-    def _expect(self, x: Any, axes: str) -> Any:
+    def _expect(self, x: Any, axes: str, rows: tuple[int, ...]) -> Any:
         """`x` with canonical mappings, once it is clear that it is like the sample."""
         x = canonical(x)
         given = _by_name(x)
@@ -195,6 +198,11 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
                 raise CompositionError(
                     f"expected {name} {_text(dtype, (axes, *shape))}, as in Delay's "
                     f"sample_input, got {_text(kind, came)}"
+                )
+            if came[:leading] != rows:
+                raise CompositionError(
+                    f"expected {name} {_text(dtype, (*rows, *shape))}, a row for each "
+                    f"of the carry's, got {_text(kind, came)}"
                 )
         return x
 
@@ -231,11 +239,6 @@ def _spec(name: str, leaf: Any) -> tuple[str, tuple[int, ...], Any]:
 
 def _expect_fits(value: Coefficient, name: str, dtype: Any) -> None:
     """Refuses an initial value that a leaf cannot hold; arrays are not looked at."""
-    shape = np.shape(number(value))
-    if shape:
-        raise CompositionError(
-            f"expected initial_value to be one number, got an array {list(shape)}"
-        )
     if jnp.issubdtype(dtype, jnp.inexact):
         return
     if not isinstance(value, float):
