@@ -16,7 +16,7 @@ PACKAGE = "nnx_ppo_fn"
 ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 
 LAYERS = (
-    ("_custom_types", "_tree", "_keys", "_counter", "_moments"),
+    ("_custom_types", "_expect", "_tree", "_keys", "_counter", "_moments"),
     ("_suggest", "_extras", "_failures", "_files", "video"),
     ("networks",),
     ("nnx",),

@@ -1,11 +1,15 @@
+import dataclasses
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.tree_util as jtu
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from nnx_ppo_fn._tree import (
@@ -25,6 +29,23 @@ from nnx_ppo_fn._tree import (
 class Pair(NamedTuple):
     left: object
     right: object
+
+
+class Module(eqx.Module):
+    left: object
+    right: object
+    name: str = eqx.field(static=True, default="camera")
+
+
+@jtu.register_dataclass
+@dataclasses.dataclass
+class Registered:
+    left: object
+    right: object
+    name: str = dataclasses.field(default="camera", metadata={"static": True})
+
+
+NODES = [Pair, Module, Registered]
 
 
 shapes = st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3))
@@ -101,9 +122,22 @@ def test_canonical_sorts_every_mapping():
     assert result["b"] is leaf and result["a"][0]["c"][0] is leaf
 
 
-def test_canonical_leaves_other_nodes_alone():
-    pair = Pair(1, {"a": 2})
-    assert canonical(pair) is pair
+@pytest.mark.parametrize("kind", NODES)
+def test_canonical_reaches_into_every_node(kind):
+    leaf = np.ones(3)
+    tree = [kind(OrderedDict(b=leaf, a=MappingProxyType({"d": None})), kind((), leaf))]
+    (result,) = canonical(tree)
+    assert type(result) is kind and type(result.right) is kind
+    assert type(result.left) is dict and list(result.left) == ["a", "b"]
+    assert result.left["a"] == {"d": None} and type(result.left["a"]) is dict
+    assert result.left["b"] is leaf and result.right.right is leaf
+    assert result.right.left == ()
+
+
+def test_what_cannot_be_sorted_is_named():
+    for function in (canonical, entries):
+        with pytest.raises(TypeError, match=r"keys that can be sorted.*\[0, 'a'\]"):
+            function({0: 1, "a": 2})
 
 
 def test_is_key(getkey):
@@ -141,5 +175,7 @@ def test_entries_are_the_parts_that_have_names():
     assert list(entries({"b": 1, "a": 2}).items()) == [("a", 2), ("b", 1)]
     assert list(entries(MappingProxyType({"b": 1, "a": 2}))) == ["a", "b"]
     assert entries(pair) == {"left": 2, "right": 1}
+    for kind in (Module, Registered):
+        assert entries(kind(2, None)) == {"left": 2, "right": None}
     for nameless in ((1, 2), [1], np.zeros(2), 1, Pair):
         assert entries(nameless) is None

@@ -1,6 +1,5 @@
 """Operations on trees of arrays: selects, and the axes `T` and `B`."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast, TypeVar
@@ -91,19 +90,43 @@ def canonical(tree: Any) -> Any:
 
     JAX sorts the keys of a `dict` whenever it passes through a transformation, but
     not those of an `OrderedDict`; sorting at the border makes the order the same
-    inside `jax.jit` and outside of it.
+    inside `jax.jit` and outside of it. It reaches into every node that JAX knows, and
+    into mappings that it does not.
     """
     if isinstance(tree, Mapping):
-        mapping = cast(Mapping[Any, Any], tree)
-        return {key: canonical(mapping[key]) for key in sorted(mapping)}
-    if isinstance(tree, list):
-        return [canonical(item) for item in cast(list[Any], tree)]
-    if type(tree) is tuple:
-        return tuple(canonical(item) for item in cast(tuple[Any, ...], tree))
-    return tree
+        return {key: canonical(part) for key, part in _sorted(tree).items()}
+    children, structure = branches(tree)
+    if not children:
+        return tree
+    return structure.unflatten(canonical(child) for _, child in children)
 
 
-def entries(tree: Any) -> dict[str, Any] | None:
+def branches(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """The children of the node at the root of a tree, with their keys, and its kind.
+
+    **Returns:**
+
+    `(children, structure)`, where `children` are pairs of a key as in
+    `jax.tree_util.KeyPath` and a child, and `structure.unflatten` makes a node of such
+    children again. A leaf, such as an array, and a node without children have none.
+    """
+    paths, structure = jtu.tree_flatten_with_path(
+        tree, is_leaf=lambda node: node is not tree
+    )
+    return [(path[0], child) for path, child in paths if path], structure
+
+
+def _sorted(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+    try:
+        return {key: mapping[key] for key in sorted(mapping)}
+    except TypeError:
+        raise TypeError(
+            "expected a mapping with keys that can be sorted, such as strings, got "
+            f"{list(mapping)}"
+        ) from None
+
+
+def entries(tree: Any) -> dict[Any, Any] | None:
     """The parts of a tree that have names, by name.
 
     **Arguments:**
@@ -113,18 +136,16 @@ def entries(tree: Any) -> dict[str, Any] | None:
 
     **Returns:**
 
-    A `dict` in sorted order for a mapping, and in declared order otherwise; `None`
-    where parts have no names: in tuples, lists and arrays.
+    A `dict` in sorted order for a mapping, and in declared order otherwise, without
+    static fields; `None` where parts have no names: in tuples, lists and arrays.
     """
     if isinstance(tree, Mapping):
-        mapping = cast(Mapping[str, Any], tree)
-        return {name: mapping[name] for name in sorted(mapping)}
-    if isinstance(tree, tuple) and hasattr(cast(object, tree), "_fields"):
-        return cast(Any, tree)._asdict()
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        names = [field.name for field in dataclasses.fields(tree)]
-        return {name: getattr(tree, name) for name in names}
-    return None
+        return _sorted(tree)
+    children, _ = branches(tree)
+    attributes = {
+        key.name: child for key, child in children if isinstance(key, jtu.GetAttrKey)
+    }
+    return attributes if attributes else None
 
 
 def is_key(leaf: Any) -> bool:

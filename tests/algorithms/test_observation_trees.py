@@ -28,6 +28,7 @@ from nnx_ppo_fn import (
     Dense,
     Filter,
     Flattener,
+    initial_rollout_state,
     LSTM,
     Map,
     new_training_state,
@@ -152,17 +153,37 @@ def parts_of(kind):
     return Filter({"place": "place", "speed": "speed"})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_parts_train_as_the_array_of_them_does(kind, on_an_array):
+def on_parts(kind):
     standardised = Normalizer({"place": 2, "speed": 1})
-    network = behind(parts_of(kind), standardised, Flattener())
-    state, metrics = trained(Drifting(KINDS[kind]), network)
+    return behind(parts_of(kind), standardised, Flattener())
+
+
+TRAINED = ("OrderedDict", "tuple", "eqx.Module")
+"""One kind of each sort; a training step takes long to compile."""
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_parts_train_as_the_array_of_them_does(kind, on_an_array):
+    state, metrics = trained(Drifting(KINDS[kind]), on_parts(kind))
     expected, expected_metrics = on_an_array
     assert_close(weights(state), weights(expected), 1e-6)
     assert_close(metrics, expected_metrics, 1e-5)
     mean = state.network[1].mean
     joined = np.concatenate([mean["place"], mean["speed"]])
     np.testing.assert_allclose(joined, expected.network[1].mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in TRAINED])
+def test_parts_are_acted_upon_as_the_array_of_them_is(kind):
+    outputs = []
+    for env, network in (
+        (Drifting(), behind(Stateless(jnp.asarray), Normalizer(3), Flattener())),
+        (Drifting(KINDS[kind]), on_parts(kind)),
+    ):
+        start = initial_rollout_state(env, network, jr.split(jr.key(1), 4))
+        _, rollout = unroll_env(env, network, start, 5)
+        outputs.append(rollout.transitions.network_output)
+    assert_close(*outputs, 1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -67,6 +67,9 @@ class Raises(StatelessModule):
         return output(x, batch=len(x))
 
 raises = Raises()
+
+def sized(observation_size, action_size, *, key):
+    return Dense(observation_size, action_size, key=key)
 """
 # What an import may do other than to succeed: the file, and what is said of it.
 BROKEN = {
@@ -132,6 +135,7 @@ def checked(monkeypatch):
         (["mine.layers:layer_and_example"], "Dense", (5, 2)),
         (["mine.layers:layer", "--env", "cartpole"], "Dense", (8, 4)),
         (["mine.layers:Whole", "--features", "2"], "Whole", (8, 2)),
+        (["mine.layers:sized", "--env", "cartpole"], "Dense", (8, 4)),
         (["mine:layers.pair"], "Stateless", (5, 2)),
         (["mine.layers:a_key_by_another_name", "--features", "4"], "Dense", (8, 4)),
     ],

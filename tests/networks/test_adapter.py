@@ -57,6 +57,14 @@ def test_an_action_port_without_a_sampler_is_refused():
         adapter({"action": (), "value": ()}, jnp.ones((2, 4)))
 
 
+def test_what_is_no_sampled_action_is_named():
+    bank = Parallel(arm=CategoricalSampler(0.0), leg=Stateless(jnp.tanh))
+    adapter = PPOAdapter(bank, Stateless(first_feature))
+    state = adapter.initialize_state(jr.split(jr.key(0), 2))
+    with pytest.raises(CompositionError, match=r"got float32 \[2, 4\] at \['leg'\]"):
+        adapter(state, jnp.ones((2, 4)))
+
+
 def test_a_batch_of_one_environment_with_one_feature_is_not_confused():
     adapter = PPOAdapter(CategoricalSampler(0.0), Stateless(first_feature_kept))
     state = adapter.initialize_state(jr.split(jr.key(0), 1))

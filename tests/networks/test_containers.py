@@ -424,3 +424,32 @@ def test_both_ports_of_an_adapter_are_modules(port):
         PPOAdapter(port, module)
     with pytest.raises(CompositionError, match=r"PPOAdapter\.value.*expected a module"):
         PPOAdapter(module, port)
+
+
+class Routes(Container[Any, Any]):
+    """Routes as it is told to."""
+
+    inner: Any
+    function: Any
+
+    def children(self):
+        return {"inner": self.inner}
+
+    def route(self, call, x):
+        return self.function(call, x)
+
+
+def test_route_returns_a_value():
+    network = Routes(Report(1.0), lambda call, x: output(call("inner", x), batch=2))
+    with pytest.raises(CompositionError, match=r"Routes\.route to return a value"):
+        stepped(network, jnp.ones((2, 1)))
+
+
+def test_an_error_in_a_route_says_which_axes_it_sees():
+    network = Routes(Report(1.0), lambda call, x: call("inner", x).reshape(2, 1) + x)
+    xs, is_first = jnp.ones((3, 2, 1)), jnp.zeros((3, 2), bool)
+    state = network.initialize_state(jr.split(jr.key(0), 2))
+    network(state, xs[0])
+    with pytest.raises(TypeError) as caught:
+        unroll(network, state, xs, is_first)
+    assert "in Routes.route, which sees [T, B, ...] here" in caught.value.__notes__[0]

@@ -1,3 +1,5 @@
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -153,3 +155,19 @@ def test_an_encoder_learns_from_images(getkey):
         assert isinstance(before[index], Lift)
         assert jnp.any(before[index].layer.weight != after[index].layer.weight)
     assert float(result.final_metrics["replay/log_ratio_max"]) < 1e-4
+
+
+@pytest.mark.parametrize("of_weights", [jnp.float32, jnp.bfloat16])
+def test_images_of_any_precision_meet_the_kernels_in_theirs(of_weights, getkey):
+    encoder = make_conv_encoder((3, 3, 1), 2, key=getkey(), channels=(2,))
+    encoder = jax.tree.map(
+        lambda leaf: leaf.astype(of_weights) if eqx.is_inexact_array(leaf) else leaf,
+        encoder,
+    )
+    for of_image in (jnp.bfloat16, jnp.float16, jnp.float32, jnp.uint8, jnp.int32):
+        images = jnp.ones((2, 3, 3, 1), of_image)
+        out = encoder(encoder.initialize_state(jr.split(getkey(), 2)), images).output
+        same = jnp.ones((2, 3, 3, 1)) / (255 if of_image == jnp.uint8 else 1)
+        expected = encoder(((),) * len(encoder), same).output
+        assert out.dtype == of_weights
+        np.testing.assert_array_equal(np.float32(out), np.float32(expected))

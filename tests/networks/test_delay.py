@@ -283,3 +283,27 @@ def test_a_list_is_not_a_tuple():
     delay = Delay((0.0,), 2)
     with pytest.raises(CompositionError, match="like Delay's sample_input"):
         delay(delay.initialize_state(KEYS), [jnp.ones(BATCH)])
+
+
+def test_a_boolean_fills_a_buffer_of_booleans():
+    state = Delay(False, 1, True).initialize_state(KEYS)
+    assert state.buffer.dtype == jnp.bool_ and np.all(state.buffer)
+
+
+def test_an_input_has_the_rows_of_the_carry():
+    delay = Delay(jnp.zeros(3), 2)
+    state = delay.initialize_state(KEYS)
+    message = rf"expected x float32\[{BATCH}, 3\], a row for each of the carry's"
+    with pytest.raises(CompositionError, match=message):
+        delay(state, jnp.ones((1, 3)))
+    message = rf"expected x float32\[2, {BATCH}, 3\], a row for each of the carry's"
+    with pytest.raises(CompositionError, match=message):
+        delay.unroll(state, jnp.ones((2, 1, 3)), jnp.zeros((2, BATCH), bool))
+
+
+def test_no_steps_change_nothing():
+    delay = Delay(jnp.zeros(3), 2)
+    state = delay.initialize_state(KEYS)
+    xs, is_first = jnp.ones((0, BATCH, 3)), jnp.zeros((0, BATCH), bool)
+    result = unroll(delay, state, xs, is_first)
+    assert result.output.shape == xs.shape and tree_equal(result.next_state, state)

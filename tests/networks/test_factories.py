@@ -5,6 +5,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -347,3 +348,19 @@ def test_an_environment_that_cannot_be_reset_is_told_why():
         make_mlp_actor_critic(key=KEY, env=Mapped())
     with pytest.raises(ValueError, match=r"Broken.reset\(key\) fails: no simulator$"):
         make_mlp_actor_critic(key=KEY, env=Broken())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make_mlp_actor_critic, make_recurrent_actor_critic, make_variational_actor_critic],
+)
+def test_a_flag_is_true_or_false(make):
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        for flag in ("state_independent_std", "discrete", "normalize_obs"):
+            with pytest.raises(
+                TypeError, match=f"{flag} must be True or False, got 'y"
+            ):
+                make(3, 2, key=KEY, **{flag: "yes"})
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

@@ -13,6 +13,7 @@ from helpers import assert_close, tree_equal
 from nnx_ppo_fn import (
     check_module,
     CompositionError,
+    Dense,
     GRU,
     Lift,
     LSTM,
@@ -246,8 +247,43 @@ def test_who_draws_is_found_or_said(getkey):
     nested = eqx.nn.Sequential([linear(getkey()), eqx.nn.Dropout(0.5)])
     assert Lift(nested).draws and Lift(Jitter()).draws
     assert not Lift(Optional()).draws and Lift(Optional(), draws=True).draws
-    with pytest.raises(CompositionError, match="tanh cannot draw: it takes no keyword"):
+    with pytest.raises(CompositionError, match="tanh cannot draw: it takes no `key`"):
         Lift(jnp.tanh, draws=True)
+
+
+class Flagged(eqx.Module):
+    """A layer with a flag that has to do with something else than drawing."""
+
+    inference: bool = False
+
+    def __call__(self, x):
+        return x if self.inference else 2 * x
+
+
+def test_a_flag_without_a_key_is_told_how_to_stand_in(getkey):
+    with pytest.raises(CompositionError, match="inference.*flag.*draws=False"):
+        Lift(Flagged())
+    assert jnp.all(Lift(Flagged(), draws=False)((), jnp.ones((2, 1))).output == 2)
+
+
+def jitter(x, key):
+    return x + jr.normal(key, x.shape)
+
+
+def test_a_key_may_be_asked_for_by_position(getkey):
+    keys, x = jr.split(getkey(), 3), jnp.ones((3, 2))
+    assert Lift(jitter).draws
+    np.testing.assert_array_equal(
+        Lift(jitter)(keys, x).output, Lift(Jitter())(keys, x).output
+    )
+    with pytest.raises(CompositionError, match="takes x, y, key"):
+        Lift(lambda x, y, key: x)
+
+
+def test_a_module_inside_a_layer_is_refused(getkey):
+    inside = eqx.nn.Sequential([eqx.nn.Lambda(Dense(3, 3, key=getkey()))])
+    with pytest.raises(CompositionError, match="Sequential holds the module Dense"):
+        Lift(inside)
 
 
 def test_rows_are_dropped_independently_and_not_in_inference(getkey):

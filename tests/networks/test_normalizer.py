@@ -1,5 +1,6 @@
 from collections import OrderedDict
 from types import MappingProxyType
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -278,3 +279,37 @@ def test_only_real_numbers_can_be_standardised(leaf, text):
         Normalizer({"a": 2})((), {"a": leaf})
     with pytest.raises(CompositionError, match="real numbers"):
         Normalizer({"a": 2}).update_statistics({"a": leaf[None]})
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+class Both(eqx.Module):
+    left: object
+    right: object
+
+
+@pytest.mark.parametrize("kind", [Pair, Both])
+def test_the_order_of_a_mapping_inside_another_node_means_nothing(kind, getkey):
+    """Each leaf meets the statistics of its own name, in both directions."""
+    samples = {
+        "z": jr.normal(getkey(), (3, 2, 1)),
+        "a": 5 + jr.normal(getkey(), (3, 2, 1)),
+    }
+    trees = [
+        kind(made(samples), samples["z"])
+        for made in (dict, OrderedDict, lambda x: OrderedDict(reversed(x.items())))
+    ]
+    for tree in trees:
+        normalizer = Normalizer(kind({"z": 1, "a": 1}, 1)).update_statistics(tree)
+        for name, values in samples.items():
+            np.testing.assert_allclose(
+                normalizer.mean.left[name], np.mean(values, (0, 1)), rtol=1e-5
+            )
+    for tree in trees:
+        out = normalizer((), jax.tree.map(lambda leaf: leaf[0], tree)).output
+        for name, values in samples.items():
+            expected = (values[0] - np.mean(values)) / np.std(values)
+            np.testing.assert_allclose(out.left[name], expected, rtol=1e-4, atol=1e-5)

@@ -156,9 +156,9 @@ def test_several_scales_are_mapped_over(getkey):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"std": -0.1}, "std must be at least 0, got -0.1"),
-        ({"std": float("nan")}, "std must be at least 0, got nan"),
-        ({"std": [0.1, -1.0]}, r"std must be at least 0, got \[0.1, -1.0\]"),
+        ({"std": -0.1}, "std must be at least 0 and finite, got -0.1"),
+        ({"std": float("nan")}, "std must be at least 0 and finite, got nan"),
+        ({"std": [0.1, -1.0]}, r"at least 0 and finite, got \[0.1, -1.0\]"),
         ({"std": 0.0, "learned": True}, "a learned std must start above 0, got 0.0"),
     ],
 )
@@ -349,7 +349,7 @@ def test_the_mean_straight_through_gradient_is_off_by_the_curvature(getkey):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 0}, "at least one feature, got 0"),
+        ({"size": 0}, "size must be at least 1, got 0"),
         ({"initial_probability": 1.0}, "strictly between 0 and 1, got 1.0"),
         ({"initial_probability": [0.5, 0.0]}, "strictly between 0 and 1"),
         ({"initial_probability": [0.5] * 3}, r"a number or \[2\], got \[3\]"),
@@ -374,3 +374,31 @@ def test_an_unknown_word_is_refused():
 def test_a_swept_temperature_does_not_train():
     layer = BernoulliGate(2, temperature=jnp.array(0.3))
     assert isinstance(layer.temperature, NonTrainable)
+
+
+@pytest.mark.parametrize("gradient", ["straight_through", "relaxed"])
+def test_a_closed_gate_holds_back_what_is_not_finite(gradient, getkey):
+    layer, keys = gates([0.5] * 8, gradient=gradient), jr.split(getkey(), 2)
+    is_open = np.asarray(layer(keys, jnp.ones((2, 8))).output) == 1
+    assert is_open.any() and not is_open.all()
+    for fault in (jnp.inf, -jnp.inf, jnp.nan):
+        x = jnp.where(is_open, 2.0, fault)
+
+        def loss(logits, x, keys=keys):
+            tried = eqx.tree_at(lambda layer: layer.logits, layer, logits)
+            return jnp.sum(tried(keys, x).output)
+
+        np.testing.assert_array_equal(layer(keys, x).output, 2.0 * is_open)
+        by_logits, by_x = jax.grad(loss, (0, 1))(layer.logits, x)
+        np.testing.assert_array_equal(by_x, is_open)
+        clean = jax.grad(loss)(layer.logits, jnp.where(is_open, 2.0, 0.0))
+        np.testing.assert_allclose(by_logits, clean, rtol=1e-6)
+
+
+def test_a_rate_of_1_in_a_sweep_has_a_gradient(getkey):
+    layer = Dropout(jnp.array(1.0))
+    state = layer.initialize_state(jr.split(getkey(), 2))
+    value, gradient = jax.value_and_grad(lambda x: jnp.sum(layer(state, x).output))(
+        jnp.ones((2, 3))
+    )
+    assert value == 0 and not np.any(gradient)

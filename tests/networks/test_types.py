@@ -11,6 +11,8 @@ import pytest
 
 import nnx_ppo_fn
 from nnx_ppo_fn._keys import advance_keys
+from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.networks.containers import Sequential
 from nnx_ppo_fn.networks.feedforward import Stateless
 from nnx_ppo_fn.networks.types import (
     ChainedModule,
@@ -20,6 +22,7 @@ from nnx_ppo_fn.networks.types import (
     StochasticModule,
     UnrolledModule,
 )
+from nnx_ppo_fn.networks.unroll import unroll
 
 
 def package_modules():
@@ -141,3 +144,54 @@ def test_a_module_with_a_constructor_of_its_own_keeps_the_chain():
     module = Sized(3)
     assert module.fresh_keys is False
     assert jax.jit(lambda module: module)(module) == module
+
+
+class Advances(ChainedModule):
+    """Returns from `advance` whatever it is told to."""
+
+    returned: object
+
+    def initialize_state(self, keys):
+        return {"count": jnp.zeros(len(keys), jnp.int32)}
+
+    def reset_state(self, state):
+        return state
+
+    def advance(self, state):
+        return self.returned
+
+    def apply(self, draw, x, rollout_extras=None):
+        return output(x, batch=len(x))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"count": jnp.zeros(2), "more": 0}, r"\(next_state, draw\), got dict"),
+        (jnp.zeros(2), r"\(next_state, draw\), got ArrayImpl \[2\]"),
+        (
+            (jnp.zeros(2), {"count": jnp.zeros(2)}),
+            r"carry like \['count'\] \[2\] first, got \[2\] first",
+        ),
+    ],
+)
+def test_advance_returns_the_next_carry_and_a_draw(returned, message, getkey):
+    module, x = Advances(returned), jnp.ones((2, 1))
+    state = module.initialize_state(jr.split(getkey(), 2))
+    with pytest.raises(CompositionError, match=f"expected advance .*{message}"):
+        module(state, x)
+    with pytest.raises(CompositionError, match=f"expected advance .*{message}"):
+        unroll(module, state, x[None], jnp.zeros((1, 2), bool))
+
+
+def test_a_batch_is_a_number():
+    plain = output.__wrapped__  # without the type checker, as users have it
+    with pytest.raises(CompositionError, match=r"such as len\(x\), got \(2, 1\)"):
+        plain(jnp.ones((2, 1)), batch=(2, 1))
+
+
+def test_what_is_no_module_is_told_what_to_be_wrapped_in():
+    layer = eqx.nn.Linear(2, 2, key=jr.key(0))
+    for given, advice in ((layer, r"Lift\(layer\)"), (jnp.tanh, r"Stateless\(fn\)")):
+        with pytest.raises(CompositionError, match=advice):
+            Sequential([given])

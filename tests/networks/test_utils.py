@@ -1,4 +1,5 @@
 from collections import OrderedDict
+from types import MappingProxyType
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnx_ppo_fn import CompositionError, partition_trainable
-from nnx_ppo_fn.networks.utils import Filter, Flattener, Scale
+from nnx_ppo_fn.networks.utils import Filter, Flattener, Map, Scale
 
 
 def numbers(*shape, start=0):
@@ -44,8 +45,6 @@ def test_flattener_keeps_upper_levels():
         Flattener(preserve_levels=2)((), {"a": numbers(2, 4)})
     with pytest.raises(ValueError, match="at least 0"):
         Flattener(-1)
-    with pytest.raises(TypeError, match="an integer, got 1.5"):
-        Flattener.__init__.__wrapped__(object.__new__(Flattener), 1.5)
 
 
 @pytest.mark.parametrize(
@@ -158,3 +157,56 @@ def test_filter_reaches_parts_by_name_wherever_they_have_names(kind):
         CompositionError, match=r"x\['seen'\] has no entry 'sped'.*'speed'\?"
     ):
         Filter({"x": ("seen", "sped")})((), {"seen": inner})
+
+
+@pytest.mark.parametrize("kind", [Observation, Seen])
+def test_flattener_keeps_the_kind_of_the_levels_above(kind):
+    x = kind(image=numbers(2, 3, 2), speed=OrderedDict(b=numbers(2), a=numbers(2, 2)))
+    kept = Flattener(1)((), x).output
+    assert type(kept) is kind
+    np.testing.assert_array_equal(kept.image, numbers(2, 6))
+    np.testing.assert_array_equal(kept.speed, [[0, 1, 0], [2, 3, 1]])
+
+
+def test_mappings_that_jax_does_not_know_count_as_mappings():
+    plain = {"b": numbers(2, 1), "a": {"c": numbers(2, 2, start=9)}}
+    unknown = MappingProxyType(plain | {"a": MappingProxyType(plain["a"])})
+    for layer in (
+        Flattener(),
+        Scale(2.0),
+        Filter({"x": ("a", "c")}),
+        Map(a=Map(c=Scale(2.0)), b=Scale(3.0)),
+    ):
+        state = layer.initialize_state(jax.random.split(jax.random.key(0), 2))
+        expected, found = (layer(state, x).output for x in (plain, unknown))
+        assert eqx.tree_equal(expected, found)
+    by_number = Filter({"x": (0,)})((), MappingProxyType({0: plain["b"]}))
+    assert by_number.output["x"] is plain["b"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "x", "message"),
+    [
+        (
+            Flattener(),
+            {"a": numbers(2, 3), "b": numbers(3, 3)},
+            r"the same first axis, got \['a'\] \[2, 3\], \['b'\] \[3, 3\]",
+        ),
+        (Flattener(1), {"a": numbers(2, 3), "b": None}, r"one array in x.*got None"),
+        (Flattener(1), {"a": numbers(2, 3), "b": {}}, r"one array in x.*got {}"),
+        (Filter({"a": "b"}), {"b": 1.0}, r"expected x to hold arrays \[B, ...\]"),
+        (
+            Filter({"a": lambda x: 1.0}),
+            {"b": numbers(2, 1)},
+            r"expected output\['a'\] \[B, ...\] with \[B\] = \[2\], got float",
+        ),
+    ],
+)
+def test_what_has_no_row_for_each_environment_is_named(layer, x, message):
+    with pytest.raises(CompositionError, match=message):
+        layer((), x)
+
+
+def test_flattener_takes_a_batch_of_nobody():
+    x = {"a": jnp.zeros((0, 2, 3)), "b": jnp.zeros(0)}
+    assert Flattener()((), x).output.shape == (0, 7)

@@ -253,3 +253,26 @@ def test_the_width_of_a_smooth_latent_is_checked(getkey):
         unroll(module, state, jnp.ones((2, BATCH, 3)), jnp.zeros((2, BATCH), bool))
     with pytest.raises(ValueError, match="latent_size must be at least 1, got 0"):
         AR1VariationalBottleneck(0)
+
+
+@pytest.mark.parametrize("kind", [VariationalBottleneck, AR1VariationalBottleneck])
+def test_a_latent_of_integers_is_refused(kind, getkey):
+    module, x = kind(1), jnp.ones((2, 2), jnp.int32)
+    state = module.initialize_state(jr.split(getkey(), 2))
+    methods = [(type(module).__call__, x)]
+    if kind is AR1VariationalBottleneck:
+        methods.append((type(module).unroll, x[None], jnp.zeros((1, 2), bool)))
+    else:
+        state, methods = jr.split(getkey(), 2), [(type(module).apply, x)]
+    for method, *arguments in methods:
+        while hasattr(method, "__wrapped__"):  # A type checker would speak first.
+            method = method.__wrapped__
+        with pytest.raises(CompositionError, match=r"floating-point.*got int32"):
+            method(module, state, *arguments)
+
+
+def test_a_smooth_latent_of_no_steps_changes_nothing(getkey):
+    module = AR1VariationalBottleneck(2)
+    state = module.initialize_state(jr.split(getkey(), 3))
+    result = unroll(module, state, jnp.ones((0, 3, 4)), jnp.zeros((0, 3), bool))
+    assert result.output.shape == (0, 3, 2) and tree_equal(result.next_state, state)

@@ -2,19 +2,21 @@
 
 One environment's carry is poisoned, and reset where the rollout begins. Nothing of it
 may reach an output or a gradient, of this environment or of any other: all are those
-of the same rollout with the carry that was there before, bit for bit.
+of the same rollout with the carry that was there before, bit for bit. Keys live on
+through a reset, so of an environment with another key it is the others that must not
+notice.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from helpers import bits
+from helpers import bits, tree_equal
 from nnx_ppo_fn import partition_trainable, Sequential, Stateless, unroll
+from nnx_ppo_fn._tree import is_key
 from nnx_ppo_fn.networks.unroll import unroll_by_step
 from testing.shipped_modules import bank, MODULES
 from wrong_modules import ResetByMultiplication
@@ -35,7 +37,7 @@ def poisoned(carry, poison):
     """The carry with one environment's numbers replaced; its keys stay."""
 
     def replaced(leaf):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             return leaf
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             value = POISONS[poison](leaf.dtype)
@@ -83,6 +85,7 @@ def expect_untouched(module, x, key):
         expected = of_a_rollout(unrolled, module, carry, xs)
         for poison in POISONS:
             old = poisoned(carry, poison)
+            assert not tree_equal(old, carry)
             found = of_a_rollout(unrolled, module, old, xs)
             pairs = zip(
                 jtu.tree_leaves_with_path(expected), jtu.tree_leaves(found), strict=True
@@ -94,19 +97,51 @@ def expect_untouched(module, x, key):
                     assert np.all(np.isfinite(leaf)), place
 
 
-def has_carry(build):
+def carries(build, kind):
+    """Whether a module carries keys, or numbers."""
     keys = jr.split(jr.key(0), BATCH)
-    return bool(jtu.tree_leaves(build(keys[0])[0].initialize_state(keys)))
+    leaves = jtu.tree_leaves(build(keys[0])[0].initialize_state(keys))
+    return any(is_key(leaf) is (kind == "keys") for leaf in leaves)
 
 
-NAMES = [name for name, build in MODULES.items() if has_carry(build)]
-GROUPS = [NAMES[start::4] for start in range(4)]
+def groups(kind, count):
+    names = [name for name, build in MODULES.items() if carries(build, kind)]
+    return [names[start::count] for start in range(count)]
 
 
-@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+@pytest.mark.parametrize("names", groups("numbers", 2), ids=lambda names: names[0])
 def test_a_reset_leaves_nothing_of_an_old_carry(names, getkey):
     module, x = bank(names, key=getkey())
     expect_untouched(module, x, getkey())
+
+
+def of_the_others(everything):
+    """The rows of all environments but the poisoned one."""
+    result, (_, xs) = everything["result"], everything["gradient"]
+    over_time = (result.output, result.metrics, result.regularization_loss, xs)
+    others = [row for row in range(BATCH) if row != POISONED]
+    return (
+        jtu.tree_map(lambda leaf: leaf[:, jnp.array(others)], over_time),
+        jtu.tree_map(lambda leaf: leaf[jnp.array(others)], result.next_state),
+    )
+
+
+@pytest.mark.parametrize("names", groups("keys", 3), ids=lambda names: names[0])
+def test_nobody_notices_the_key_of_another(names, getkey):
+    module, x = bank(names, key=getkey())
+    xs = jtu.tree_map(lambda leaf: jnp.stack([leaf, *[leaf[::-1]] * (LENGTH - 1)]), x)
+    carry = module.initialize_state(jr.split(getkey(), BATCH))
+    largest = jr.wrap_key_data(jnp.full(2, 2**32 - 1, jnp.uint32))
+
+    def with_the_largest_key(leaf):
+        return leaf.at[POISONED].set(largest) if is_key(leaf) else leaf
+
+    old = jtu.tree_map(with_the_largest_key, carry)
+    clean = of_a_rollout(unroll, module, carry, xs)
+    found = of_a_rollout(unroll, module, old, xs)
+    assert not tree_equal(found["result"], clean["result"])
+    assert tree_equal(of_the_others(found), of_the_others(clean))
+    assert all(np.all(np.isfinite(leaf)) for leaf in floats(found))
 
 
 def test_a_reset_by_multiplication_is_seen(getkey):

@@ -10,6 +10,8 @@ import pytest
 
 from law_checks import broken, passes, X
 from nnx_ppo_fn import (
+    ActionDistribution,
+    ActionSampler,
     CategoricalSampler,
     Dense,
     NormalTanhSampler,
@@ -19,8 +21,9 @@ from nnx_ppo_fn import (
     Sequential,
 )
 from nnx_ppo_fn._keys import derive, normals
+from nnx_ppo_fn.networks.sampling_layers import Categorical
 from nnx_ppo_fn.networks.types import output, StochasticModule
-from nnx_ppo_fn.testing import check_module
+from nnx_ppo_fn.testing import check_module, LawViolation
 
 
 class Policy(StochasticModule[Any, PPONetworkOutput]):
@@ -94,9 +97,8 @@ def test_trees_of_samplers():
             CategoricalSampler(0.1),
             {"logits": X, "mask": jnp.zeros((5, 3), bool).at[:, 1].set(True)},
         ),
-        (NormalTanhSampler(0.1), X[:, :0]),
     ],
-    ids=["one action", "one allowed action", "no action"],
+    ids=["one action", "one allowed action"],
 )
 def test_where_there_is_no_choice_the_likelihood_may_stand_still(module, x):
     passes(module, x)
@@ -179,6 +181,57 @@ def test_a_gradient_that_is_not_the_likelihoods(fault):
 def test_a_likelihood_of_another_distribution(fault):
     violation = broken(Gaussian(fault), "re-weighting", PARAMETERS)
     assert "likelier under another" in violation.problem
+
+
+class Backwards(ActionDistribution):
+    """A categorical distribution with a likelihood of the wrong sign."""
+
+    logits: jax.Array
+
+    def sample(self, keys):
+        return Categorical(self.logits).sample(keys)
+
+    def mode(self):
+        return Categorical(self.logits).mode()
+
+    def log_likelihood(self, raw):
+        return -Categorical(self.logits).log_likelihood(raw)
+
+    def entropy(self, sample):
+        return Categorical(self.logits).entropy(sample)
+
+
+class BackwardsSampler(ActionSampler):
+    """Draws from `Backwards`."""
+
+    entropy_weight: float = 0.1
+    inference: bool = False
+
+    def distribution(self, x):
+        return Backwards(x)
+
+
+LOGITS = jr.normal(jr.key(12), (5, 4))
+
+
+@pytest.mark.parametrize("forbidden", [(), (0,), ((0, 1), (1, 0))])
+def test_what_an_example_forbids_hides_nothing(forbidden):
+    """Minus infinity has no scale that the other logits could be moved by."""
+    logits = LOGITS.at[:, jnp.array(forbidden, int)].set(-jnp.inf)
+    violation = broken(BackwardsSampler(), "re-weighting", logits)
+    assert "likelier under another" in violation.problem
+    passes(CategoricalSampler(0.1), logits)
+
+
+def test_an_example_that_shows_nothing_is_named():
+    with pytest.raises(LawViolation, match="no log-likelihood .* finite"):
+        check_module(
+            NormalTanhSampler(0.1),
+            LOGITS.at[:3].set(jnp.inf),
+            key=jr.key(0),
+            length=2,
+            laws=["re-weighting"],
+        )
 
 
 @pytest.mark.parametrize("fault", ["stopped std", "no log std"])

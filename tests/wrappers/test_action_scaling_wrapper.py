@@ -2,6 +2,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -46,6 +47,40 @@ def test_one_bound_for_all_entries():
     env = ActionScalingWrapper(Echo(), -2.0, 2)
     state = env.step(None, jnp.asarray([0.25, -2.0]))
     np.testing.assert_array_equal(state.obs, [0.5, -2.0])
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        jnp.zeros(2, jnp.int32),
+        jnp.ones(2, bool),
+        1.0,
+        {"arm": jnp.zeros(2)},
+        (jnp.zeros(2), jnp.zeros(2)),
+    ],
+    ids=str,
+)
+def test_what_is_no_array_of_floats_has_no_bounds(action):
+    """A choice would become another choice, or none at all."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(TypeError, match="ActionScalingWrapper .* one array of flo"):
+            ActionScalingWrapper(Echo(), -2.5, 2.5).step(None, action)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_bounds_keep_their_precision():
+    """Seven digits do not fit into the two or three of a policy in bfloat16."""
+    env = ActionScalingWrapper(Echo(), -2.53, 2.53)
+    state = env.step(None, jnp.ones(2, jnp.bfloat16))
+    np.testing.assert_array_equal(state.obs, np.full(2, 2.53, np.float32))
+
+
+def test_bounds_that_do_not_fit_the_action_are_explained():
+    env = ActionScalingWrapper(Echo(), [-1.0] * 3, [1.0] * 3)
+    with pytest.raises(ValueError, match=r"bounds for an action \[3\], got \[2\]"):
+        env.step(None, jnp.ones(2))
 
 
 def test_equal_by_value():

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._expect import expect_count, expect_range
 from .types import (
     LoggingLevel as LoggingLevel,
     TrainResult as TrainResult,
@@ -227,14 +228,6 @@ def expect_config(config: Any) -> None:
         raise TypeError(f"expected a TrainConfig, got {type(config).__name__}")
 
 
-def expect_count(name: str, value: Any, *, least: int) -> None:
-    """Raises `TypeError` or `ValueError` unless `value` is an integer, large enough."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def expect_seed(seed: Any) -> None:
     """Raises unless `seed` is an integer that no other is the same seed as.
 
@@ -243,20 +236,6 @@ def expect_seed(seed: Any) -> None:
     if not isinstance(seed, jax.Array) and not isinstance(seed, np.integer):
         expect_count("seed", seed, least=0)
     expect_range("seed", seed, 0.0, _LARGEST_SEED)
-
-
-def expect_range(name: str, value: Any, least: float, most: float) -> None:
-    """Raises `TypeError` or `ValueError` unless `value` is a number in a range.
-
-    An array passes: in a sweep it may be a tracer without values.
-    """
-    if isinstance(value, jax.Array):
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.generic)):
-        raise TypeError(f"{name} must be a number or an array, got {value!r}")
-    if not least <= float(value) <= most:
-        bounds = f"at least {least}" if most == math.inf else f"in [{least}, {most}]"
-        raise ValueError(f"{name} must be {bounds}, got {value}")
 
 
 def _expect_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

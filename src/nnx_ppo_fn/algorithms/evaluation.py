@@ -9,12 +9,12 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Key
 
 from .._custom_types import PyTree
+from .._expect import expect_count
 from .._keys import derive, expect_key, one_per_environment
 from ..envs import episode_flags, RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting
 from .compiled import compiled
-from .config import expect_count
 from .environments import reset_all, step_all
 from .metrics import summarize
 from .rollout import total_reward

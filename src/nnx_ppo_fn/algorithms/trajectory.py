@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key, UInt8
 
 from .._custom_types import PyTree
+from .._expect import expect_count
 from .._failures import name_of
 from .._keys import derive, expect_key
 from .._tree import is_key
@@ -19,7 +20,6 @@ from ..envs import EnvState, episode_flags, RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting, InvalidEnvironmentError
 from .compiled import compiled
-from .config import expect_count
 from .environments import reset_one, step_one
 from .types import StaticHalf
 

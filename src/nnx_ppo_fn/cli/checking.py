@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 
 from .._keys import derive, one_per_environment
 from ..envs.registry import make
+from ..networks._border import border_of
 from ..networks._errors import CompositionError
 from ..testing.check_module import check_module
 from ..testing.static import check_structure
@@ -33,7 +34,8 @@ CheckOptions = options_class(
             "OBJECT",
             "package.module:object, found from the current folder: a module, or a "
             "function that makes one from a key, or a pair of either and an example "
-            "of what it takes.",
+            "of what it takes. With --env the function may also ask for the "
+            "observation_size and the action_size.",
             hint="",
             positional=True,
         ),
@@ -74,8 +76,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError("which module? For example: nnx-ppo-fn check my.layers:Noise")
     key = jr.key(options.seed)
     place = options.place
-    module, example = made(find(place), place, derive(key, "module"))
-    example = _example(options, example, derive(key, "example"))
+    env = _environment(options.env)
+    module, example = made(find(place), place, derive(key, "module"), _sizes(env))
+    example = _example(options, env, example, derive(key, "example"))
     try:
         with refusing(ValueError, TypeError):
             # Of no laws: that the example can be tested with at all.
@@ -120,7 +123,27 @@ def _expect_fit(module: Any, example: Any) -> None:
         return
 
 
-def _example(options: Any, example: Any, key: Key[Array, ""]) -> Any:
+def _environment(name: str | None) -> Any:
+    if name is None:
+        return None
+    with refusing(ValueError, ImportError):
+        return make(name)
+
+
+def _sizes(env: Any) -> dict[str, int]:
+    """What a function that makes a network may ask for, under both usual names."""
+    if env is None:
+        return {}
+    border = border_of(None, None, False, env)
+    features = border.features
+    return {
+        "observation_size": features,
+        "obs_size": features,
+        "action_size": border.action_size,
+    }
+
+
+def _example(options: Any, env: Any, example: Any, key: Key[Array, ""]) -> Any:
     """What the module is tried on; `example` is what it comes with, if it does."""
     sources = {
         f"the example that comes with {options.place}": example is not None,
@@ -135,9 +158,7 @@ def _example(options: Any, example: Any, key: Key[Array, ""]) -> Any:
         )
     if len(given) > 1:
         raise UsageError(f"choose one of {' and '.join(given)}")
-    if options.env is not None:
-        with refusing(ValueError, ImportError):
-            env = make(options.env)
+    if env is not None:
         return jax.vmap(env.reset)(one_per_environment(key, options.batch)).obs
     if options.features:
         shape = (options.batch, *options.features)

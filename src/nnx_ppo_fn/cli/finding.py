@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,7 +47,9 @@ def find(place: str) -> Any:
     return found
 
 
-def made(found: Any, place: str, key: Key[Array, ""]) -> tuple[Any, Any]:
+def made(
+    found: Any, place: str, key: Key[Array, ""], sizes: Mapping[str, int]
+) -> tuple[Any, Any]:
     """The module, and its example where it comes with one.
 
     **Arguments:**
@@ -55,6 +58,7 @@ def made(found: Any, place: str, key: Key[Array, ""]) -> tuple[Any, Any]:
       an example.
     - `place`: where it was found.
     - `key`: to make it from.
+    - `sizes`: what is known of its environment, for arguments of these names.
 
     **Raises:**
 
@@ -63,7 +67,7 @@ def made(found: Any, place: str, key: Key[Array, ""]) -> tuple[Any, Any]:
     module, example = _pair(found)
     kind, verb = _kind(module), "is"
     if _is_maker(module):
-        module, with_it = _pair(_call(module, place, key))
+        module, with_it = _pair(_call(module, place, key, sizes))
         example = with_it if example is None else example
         kind, verb = _kind(module), "makes"
     if isinstance(module, StatefulModule):
@@ -147,8 +151,10 @@ def _is_maker(found: Any) -> bool:
     )
 
 
-def _call(function: Any, place: str, key: Key[Array, ""]) -> Any:
-    """What a function makes from a key, or a class that needs nothing else."""
+def _call(
+    function: Any, place: str, key: Key[Array, ""], sizes: Mapping[str, int]
+) -> Any:
+    """What a function makes from a key and sizes, or a class that needs no other."""
     try:
         parameters = inspect.signature(function).parameters
         needed = [
@@ -159,6 +165,9 @@ def _call(function: Any, place: str, key: Key[Array, ""]) -> Any:
         ]
         if needed in ([], ["key"]):
             return function(**({"key": key} if "key" in parameters else {}))
+        if set(needed) <= {"key", *sizes}:
+            given = {name: sizes[name] for name in needed if name in sizes}
+            return function(**given, **({"key": key} if "key" in parameters else {}))
         if len(needed) == 1 and not isinstance(function, type):
             return function(key)
     except Exception as error:
@@ -167,7 +176,8 @@ def _call(function: Any, place: str, key: Key[Array, ""]) -> Any:
         raise UsageError(f"{place} failed: {failure(error)}") from error
     raise UsageError(
         f"{place} needs {', '.join(needed)}; write a function that makes the module "
-        "from a key alone, and name that"
+        "from a key alone, or from what --env knows (observation_size, action_size and "
+        "key), and name that"
     )
 
 

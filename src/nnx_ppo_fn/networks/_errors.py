@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import TypeCheckError
 
 from .._tree import shape_text
@@ -52,6 +53,26 @@ def located(place: str, module: Any) -> Generator[None]:
         raise
 
 
+@contextmanager
+def plainly(module: Any) -> Generator[None]:
+    """Says in one sentence what a type checker has found in a module by itself.
+
+    **Arguments:**
+
+    - `module`: what runs inside, and stands in no other module.
+    """
+    name = type(module).__name__
+    try:
+        yield
+    except TypeCheckError as error:
+        raise CompositionError(f"{name}: {_shortened(error)}") from error
+    except CompositionError:
+        raise
+    except Exception as error:
+        error.add_note(f"in {name}")
+        raise
+
+
 def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> None:
     """Refuses an input whose features a module cannot take.
 
@@ -74,6 +95,21 @@ def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> N
     ndim = axes.count(",") + 2
     if shape is None or len(shape) != ndim or shape[-1] != size:
         raise CompositionError(f"expected {name} [{axes}, {size}], got {shape_text(x)}")
+
+
+def expect_floating(x: Any) -> None:
+    """Refuses integers, which noise and scaling would be rounded away from.
+
+    **Raises:**
+
+    `CompositionError` that says what came.
+    """
+    dtype = getattr(x, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        raise CompositionError(
+            "expected x to be a floating-point array [B, ...], got "
+            f"{type(x).__name__ if dtype is None else f'{dtype}{list(x.shape)}'}"
+        )
 
 
 def _shortened(error: TypeCheckError) -> str:

@@ -62,7 +62,8 @@ class RingBuffer(eqx.Module):
 
     def past(self) -> Any:
         """All entries in the order of time, oldest first, leaves `[k, B, ...]`."""
-        ages = (self.index[None] + jnp.arange(self.size)[:, None]) % self.size
+        slots = jnp.arange(self.size, dtype=jnp.int32)
+        ages = (self.index[None] + slots[:, None]) % self.size
         rows = jnp.arange(len(self.index))[None]
         return tree_map(lambda leaf: leaf[rows, ages], self.buffer)
 
@@ -77,12 +78,16 @@ class RingBuffer(eqx.Module):
         - `begins`: when each step's episode began, from `episode_begins`.
         - `fresh`: the buffer with which an episode begins.
         """
-        length, begin = len(begins), begins[-1]
+        length = len(begins)
+        if length == 0:
+            return self
+        begin = begins[-1]
         was_reset = begin >= 0
         first_slot = jnp.where(was_reset, 0, self.index % self.size)
         next_slot = (first_slot + length - jnp.maximum(begin, 0)) % self.size
         # The last step that wrote each slot, if one did since the episode began.
-        since = (next_slot[:, None] - 1 - jnp.arange(self.size)[None]) % self.size
+        slots = jnp.arange(self.size, dtype=jnp.int32)[None]
+        since = (next_slot[:, None] - 1 - slots) % self.size
         step = length - 1 - since
         written = step >= jnp.maximum(begin, 0)[:, None]
 
@@ -102,7 +107,7 @@ def episode_begins(is_first: Bool[Array, "T B"]) -> Int[Array, "T B"]:
 
     - `is_first`: where a step begins an episode.
     """
-    times = jnp.arange(len(is_first))[:, None]
+    times = jnp.arange(len(is_first), dtype=jnp.int32)[:, None]
     return jax.lax.cummax(jnp.where(is_first, times, _LONG_AGO), axis=0)
 
 
@@ -117,7 +122,8 @@ def reaches_back(begins: Int[Array, "T B"], delay: int) -> Bool[Array, "T B"]:
     - `begins`: when each step's episode began, from `episode_begins`.
     - `delay`: a number of steps.
     """
-    return begins <= jnp.arange(len(begins))[:, None] - delay
+    times = jnp.arange(len(begins), dtype=jnp.int32)[:, None]
+    return begins <= times - delay
 
 
 def shifted(past: Array, xs: Array | None, delay: int, length: int) -> Array:

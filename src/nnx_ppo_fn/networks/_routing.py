@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
 from .._keys import derive
-from .._tree import shape_text
+from .._tree import canonical, shape_text
 from ._errors import CompositionError, located
 from .types import (
     AnyModule,
@@ -95,7 +95,7 @@ class Call:
         with located(place(self._parent, name), child):
             result = self._run(name, child, self.carries[name], x, extras)
             expect_output(result, "__call__")
-            _expect_rows(result.output, self.batch_shape)
+            expect_rows(result.output, self.batch_shape)
         self.outputs[name] = result
         return result.output
 
@@ -149,8 +149,12 @@ class Parent(UnrolledModule[Any, In, Out]):
     """
 
     def __check_init__(self):
-        """Refuses children that are not modules."""
+        """Refuses children that are not modules, or none."""
         children: Any = self.children()
+        if not children:
+            raise ValueError(
+                f"{type(self).__name__} needs at least one child, got none"
+            )
         pairs = children.items() if isinstance(children, dict) else enumerate(children)
         for name, child in cast(Iterable[tuple[Name, Any]], pairs):
             expect_module(place(self, name), child)
@@ -270,8 +274,7 @@ class Container(Parent[In, Out]):
         self, run: RunChild, state: Any, x: In, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Out]:
         """One step along the route."""
-        call = Call(self, run, state, rollout_extras, batch_shape(x))
-        return call.gather(self.route(call, x))
+        return _routed(self, Call(self, run, state, rollout_extras, batch_shape(x)), x)
 
     @final
     def unroll(
@@ -283,8 +286,28 @@ class Container(Parent[In, Out]):
     ) -> StatefulModuleOutput[Any, Out]:
         """All of time through one child, then through the next."""
         run = unrolled_children(is_first)
-        call = Call(self, run, state, rollout_extras, is_first.shape)
-        return call.gather(self.route(call, xs))
+        return _routed(self, Call(self, run, state, rollout_extras, is_first.shape), xs)
+
+
+def _routed(container: Container[Any, Any], call: Call, x: Any) -> Any:
+    """What a container's `route` makes of an input."""
+    try:
+        value = container.route(call, x)
+    except CompositionError:
+        raise
+    except Exception as error:
+        axes = "[B, ...]" if len(call.batch_shape) == 1 else "[T, B, ...]"
+        error.add_note(
+            f"in {type(container).__name__}.route, which sees {axes} here: it counts "
+            "axes from the end, and runs children by call(name, x)"
+        )
+        raise
+    if isinstance(value, StatefulModuleOutput):
+        raise CompositionError(
+            f"expected {type(container).__name__}.route to return a value, got "
+            "output(...); what children say is gathered by itself"
+        )
+    return call.gather(value)
 
 
 def step_child(
@@ -317,15 +340,20 @@ def place(parent: Parent[Any, Any], name: Name) -> str:
 
 
 def batch_shape(x: Any) -> tuple[int]:
-    """`(B,)`, from an input with leaves `[B, ...]`."""
-    for leaf in jtu.tree_leaves(x):
+    """`(B,)` for an input of one step, leaves `[B, ...]`.
+
+    **Raises:**
+
+    `CompositionError` for an input that holds no such array.
+    """
+    for leaf in jtu.tree_leaves(canonical(x)):
         if getattr(leaf, "shape", ()):
             return leaf.shape[:1]
     raise CompositionError(f"expected x to hold arrays [B, ...], got {shape_text(x)}")
 
 
-def _expect_rows(value: Any, batch_shape: tuple[int, ...]) -> None:
-    """Refuses an output that has not one row for each environment."""
+def expect_rows(value: Any, batch_shape: tuple[int, ...]) -> None:
+    """Raises `CompositionError` unless an output has a row for each environment."""
     for path, leaf in jtu.tree_leaves_with_path(value):
         shape = getattr(leaf, "shape", None)
         if shape is None or shape[: len(batch_shape)] != batch_shape:

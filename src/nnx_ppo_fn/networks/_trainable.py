@@ -4,8 +4,15 @@ from typing import Any, final, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 from jaxtyping import Array
+from numpy.typing import NDArray
+
+from .._expect import is_real
+from .._tree import shape_text
+from ._errors import CompositionError
 
 
 Value = TypeVar("Value")
@@ -35,28 +42,66 @@ Coefficient: TypeAlias = float | NonTrainable[Array]
 """A number that a user sets and training never moves."""
 
 
-def coefficient(value: int | float | Array | NonTrainable[Array]) -> Coefficient:
+def coefficient(
+    value: int | float | Array | NDArray[Any] | np.generic | NonTrainable[Array],
+    *,
+    name: str = "a coefficient",
+) -> Coefficient:
     """Converts the number of a field such as `kl_weight`.
 
     **Arguments:**
 
     - `value`: a number, or an array to map over in a sweep.
+    - `name`: of the field, for the message.
 
     **Returns:**
 
     A `float`, or the array kept out of training: as a plain leaf it would train, and
     a weight of the loss would be trained away.
+
+    **Raises:**
+
+    `TypeError` for anything else.
     """
     if isinstance(value, NonTrainable):
         return value
-    if isinstance(value, jax.Array):
-        return NonTrainable(value)
+    if not is_real(value):
+        raise TypeError(f"{name} must be a number or an array, got {value!r}")
+    if isinstance(value, jax.Array) or np.ndim(value):
+        return NonTrainable(jnp.asarray(value))
     return float(value)
 
 
-def number(value: Coefficient) -> float | Array:
-    """The number in a field that `coefficient` has converted."""
+def value_of(value: Coefficient) -> float | Array:
+    """The number, or several, in a field that `coefficient` has converted."""
     return value.value if isinstance(value, NonTrainable) else value
+
+
+def number(
+    value: Coefficient, name: str = "a coefficient", dtype: Any = jnp.float32
+) -> float | Array:
+    """The one number in a field that `coefficient` has converted.
+
+    **Arguments:**
+
+    - `value`: as in the field.
+    - `name`: of the field, for the message.
+    - `dtype`: of an array; a wider one would make all that it meets as wide.
+
+    **Raises:**
+
+    `CompositionError` for an array of several, which would be taken for one number
+    per environment, or per feature.
+    """
+    if isinstance(value, float):
+        return value
+    array = jnp.asarray(value_of(value))
+    if array.ndim:
+        raise CompositionError(
+            f"expected {name} to be one number, got an array {shape_text(array)}; map "
+            "over several with equinox.filter_vmap"
+        )
+    return array.astype(dtype)
 
 
 def expect_positive(**coefficients: Coefficient) -> None:

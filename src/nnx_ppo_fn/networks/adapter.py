@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+from .._tree import shape_text
 from ._errors import CompositionError
 from ._routing import Call, Children, Container
 from .types import AnyModule, expect_module, PPONetworkOutput, SampledAction
@@ -41,14 +42,7 @@ class PPOAdapter(Container[Any, PPONetworkOutput]):
     def route(self, call: Call, x: Any) -> PPONetworkOutput:
         """Both ports see the same input."""
         sampled = call("action", x)
-        leaves = jtu.tree_leaves(sampled, is_leaf=_is_sampled)
-        if not leaves or not all(map(_is_sampled, leaves)):
-            raise CompositionError(
-                "expected the action port to end in an action sampler (a tree of "
-                f"SampledAction), got {type(sampled).__name__}",
-                ("PPOAdapter.action",),
-                type(self.action).__name__,
-            )
+        self._expect_sampled(sampled)
         actions = jtu.tree_map(lambda a: a.action, sampled, is_leaf=_is_sampled)
         loglikelihoods = jtu.tree_map(
             lambda a: a.log_likelihood, sampled, is_leaf=_is_sampled
@@ -57,6 +51,24 @@ class PPOAdapter(Container[Any, PPONetworkOutput]):
             lambda value: self._scalar(value, call.batch_shape), call("value", x)
         )
         return PPONetworkOutput(actions, loglikelihoods, values)
+
+    def _expect_sampled(self, sampled: Any) -> None:
+        leaves = jtu.tree_leaves_with_path(sampled, is_leaf=_is_sampled)
+        others = [(path, leaf) for path, leaf in leaves if not _is_sampled(leaf)]
+        if leaves and not others:
+            return
+        got = type(sampled).__name__
+        if others:
+            path, leaf = others[0]
+            dtype = getattr(leaf, "dtype", None)
+            got = f"{dtype} {shape_text(leaf)}" if dtype else type(leaf).__name__
+            got += f" at {jtu.keystr(path)}" if path else ""
+        raise CompositionError(
+            "expected the action port to end in an action sampler (a tree of "
+            f"SampledAction), got {got}",
+            ("PPOAdapter.action",),
+            type(self.action).__name__,
+        )
 
     def _scalar(self, value: Any, batch_shape: tuple[int, ...]) -> jax.Array:
         """One number per environment, from `[..., B]` or `[..., B, 1]`."""

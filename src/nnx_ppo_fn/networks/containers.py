@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._expect import as_count
 from .._tree import canonical, shape_text
 from ._entries import entries_for
 from ._errors import CompositionError
@@ -117,7 +118,7 @@ class NamedContainer(Container[In, Out]):
                     f"{kind} names its components by strings, got {name!r}"
                 )
             expect_module(f"{kind}.{name}", module)
-        self.components = canonical(dict(chosen))
+        self.components = dict(sorted(chosen.items()))
 
     @final
     def children(self) -> Children:
@@ -242,13 +243,17 @@ class Splitter(StatelessModule[Any, dict[str, Any]]):
         """**Arguments:**
 
         - `sizes`: how many features each slice has.
+
+        **Raises:**
+
+        `TypeError` or `ValueError` for a size that is no integer of at least 1.
         """
         if not sizes:
             raise ValueError("Splitter needs at least one slice, got none")
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"Splitter's {name!r} must be at least 1, got {size}")
-        self.sizes = tuple(sizes.items())
+        self.sizes = tuple(
+            (name, as_count(size, name=f"Splitter's {name!r}"))
+            for name, size in sizes.items()
+        )
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None

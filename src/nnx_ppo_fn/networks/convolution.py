@@ -1,5 +1,6 @@
 """A convolutional encoder for images."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, cast, final
 
@@ -7,8 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key, Shaped
 
+from .._expect import as_count, expect_flags
+from .._keys import expect_key
 from .._tree import shape_text
 from ._errors import CompositionError
 from .containers import Sequential
@@ -49,7 +53,7 @@ class Pixels(
         shape = (
             (*sides, self.channels) if self.channels_last else (self.channels, *sides)
         )
-        if x.shape[1:] != shape:
+        if getattr(x, "shape", ())[1:] != shape:
             raise CompositionError(
                 f"expected images x [B, {', '.join(map(str, shape))}], got "
                 f"{shape_text(x)}"
@@ -61,6 +65,20 @@ class Pixels(
         elif not jnp.issubdtype(x.dtype, jnp.inexact):
             x = x.astype(jnp.float32)
         return output(x, batch=len(x))
+
+
+@final
+class Convolution(eqx.nn.Conv2d):
+    """`equinox.nn.Conv2d` in the precision of its kernel, whatever the image's."""
+
+    # A type checker makes up a constructor for every dataclass that does not name one.
+    __init__ = eqx.nn.Conv2d.__init__
+
+    def __call__(
+        self, x: Array, *, key: Key[Array, ""] | None = None
+    ) -> Float[Array, "channels height width"]:
+        """`[out_channels, height, width]` from `[in_channels, height, width]`."""
+        return super().__call__(x.astype(self.weight.dtype), key=key)
 
 
 def make_conv_encoder(
@@ -79,15 +97,16 @@ def make_conv_encoder(
 
     ```
     Sequential([
-        Pixels(...), Lift(eqx.nn.Conv2d(...)), Stateless(activation), ...,
+        Pixels(...), Lift(Convolution(...)), Stateless(activation), ...,
         Flattener(), Dense(...),
     ])
     ```
 
     Convolutions are not padded, so each makes the image smaller: a side of `n` becomes
     `(n - kernel_size) // stride + 1`. Images of `uint8` are scaled to 0 ... 1; other
-    integers and booleans become `float32` as they are. Initial kernels are
-    LeCun-normal and biases 0, as in flax.
+    integers and booleans become `float32` as they are. From the first convolution on
+    numbers have the precision of its kernel. A `Convolution` is an
+    `equinox.nn.Conv2d`; initial kernels are LeCun-normal and biases 0, as in flax.
 
     **Arguments:**
 
@@ -108,49 +127,55 @@ def make_conv_encoder(
 
     **Raises:**
 
-    `ValueError` where sizes are missing or an image becomes smaller than a kernel.
+    `ValueError` where sizes are missing, or no integers of at least 1, and where an
+    image becomes smaller than a kernel.
     """
-    if len(image_shape) != 3 or min(image_shape) < 1:
+    expect_key(key)
+    expect_flags(channels_last=channels_last)
+    features = as_count(features, name="features")
+    image_sizes, out_channels = _sizes(image_shape), _sizes(channels)
+    if len(image_sizes) != 3:
         raise ValueError(
             "expected image_shape (height, width, channels), each at least 1, got "
-            f"{tuple(image_shape)}"
+            f"{image_shape}"
         )
-    if not channels or min(channels) < 1:
+    if not out_channels:
         raise ValueError(
             "expected channels of one convolution or more, each at least 1, got "
-            f"{tuple(channels)}"
+            f"{channels}"
         )
-    height, width, image_channels = image_shape
-    kernels = _one_each("kernel_sizes", kernel_sizes, len(channels))
-    steps = _one_each("strides", strides, len(channels))
+    height, width, image_channels = image_sizes
+    kernels = _one_each("kernel_sizes", kernel_sizes, len(out_channels))
+    steps = _one_each("strides", strides, len(out_channels))
     out_height, out_width = _sides_after((height, width), kernels, steps)
 
-    dense_key, *conv_keys = jr.split(key, 1 + len(channels))
+    dense_key, *conv_keys = jr.split(key, 1 + len(out_channels))
     (dense,) = make_mlp_layers(
-        [out_height * out_width * channels[-1], features],
+        [out_height * out_width * out_channels[-1], features],
         key=dense_key,
         activation=activation,
         kernel_init=kernel_init,
     )
     layers: list[AnyModule] = [Pixels(height, width, image_channels, channels_last)]
-    for in_channels, out_channels, kernel, step, conv_key in zip(
-        (image_channels, *channels[:-1]),
-        channels,
-        kernels,
-        steps,
-        conv_keys,
-        strict=True,
-    ):
-        conv = _convolution(
-            in_channels, out_channels, kernel, step, conv_key, kernel_init
-        )
+    in_channels = (image_channels, *out_channels[:-1])
+    for sizes in zip(in_channels, out_channels, kernels, steps, conv_keys, strict=True):
+        conv = _convolution(*sizes, kernel_init)
         layers += [Lift(conv), Stateless(dense.activation)]
     return Sequential([*layers, Flattener(), dense])
 
 
-def _one_each(name: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:
-    given = (value,) * count if isinstance(value, int) else tuple(value)
-    if len(given) != count or min(given) < 1:
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Integers of at least 1; none if `value` is anything else than several of them."""
+    try:
+        sizes = tuple(operator.index(size) for size in value)
+    except TypeError:
+        return ()
+    return sizes if all(size > 0 for size in sizes) else ()
+
+
+def _one_each(name: str, value: Any, count: int) -> tuple[int, ...]:
+    given = _sizes((value,) * count if np.ndim(value) == 0 else value)
+    if len(given) != count:
         raise ValueError(
             f"expected {name} to be one number, or one for each of the {count} "
             f"channels, each at least 1, got {value}"
@@ -183,13 +208,13 @@ def _convolution(
     stride: int,
     key: Key[Array, ""],
     kernel_init: Initializer,
-) -> eqx.nn.Conv2d:
-    conv = eqx.nn.Conv2d(in_channels, out_channels, kernel_size, stride, key=key)
+) -> Convolution:
+    conv = Convolution(in_channels, out_channels, kernel_size, stride, key=key)
     # Initialisers take the input's axis to be the last but one, Equinox has it second.
     kernel = kernel_init(
         key, (kernel_size, kernel_size, in_channels, out_channels), jnp.float32
     )
-    bias = jnp.zeros_like(cast(Array, conv.bias))
+    bias = jnp.zeros_like(cast(Array, conv.bias), kernel.dtype)
     return eqx.tree_at(
         lambda layer: (layer.weight, layer.bias),
         conv,

@@ -1,6 +1,5 @@
 """A delay of several steps."""
 
-import operator
 from typing import Any, final, TypeAlias
 
 import equinox as eqx
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
+from .._expect import as_count
 from .._tree import canonical, is_key, tree_map
 from ._errors import CompositionError
 from ._ring_buffer import (
@@ -58,13 +58,12 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
 
         **Raises:**
 
-        `ValueError` for a delay of less than a step; `CompositionError` that names the
-        leaf for a sample with random keys or without any numbers, and for an initial
-        value that does not fit.
+        `ValueError` for a delay of less than a step, and `TypeError` for one that is no
+        integer and for an initial value that is no number; `CompositionError` that
+        names the leaf for a sample with random keys or without any numbers, and for an
+        initial value that does not fit.
         """
-        self.k_steps = operator.index(k_steps)
-        if self.k_steps < 1:
-            raise ValueError(f"k_steps must be at least 1, got {k_steps}")
+        self.k_steps = as_count(k_steps, name="k_steps")
         sample = canonical(sample_input)
         leaves = _by_name(sample)
         if not leaves:
@@ -73,7 +72,10 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
             )
         self.structure = jtu.tree_structure(sample)
         self.leaves = tuple(_spec(name, leaf) for name, leaf in leaves.items())
-        self.initial_value = coefficient(initial_value)
+        if isinstance(initial_value, bool):
+            initial_value = float(initial_value)
+        self.initial_value = coefficient(initial_value, name="initial_value")
+        number(self.initial_value, "initial_value")
         for name, _, dtype in self.leaves:
             _expect_fits(self.initial_value, name, dtype)
 
@@ -89,7 +91,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         self, state: DelayState, x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[DelayState, Any]:
         """The input of `k_steps` ago; `x` is like the sample, leaves `[B, ...]`."""
-        x = self._expect(x, "B")
+        x = self._expect(x, "B", (len(state.index),))
         return output(
             state.read(self.k_steps),
             batch=len(state.index),
@@ -105,7 +107,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[DelayState, Any]:
         """All inputs at once, `k_steps` later; leaves `[T, B, ...]`."""
-        xs = self._expect(xs, "T, B")
+        xs = self._expect(xs, "T, B", is_first.shape)
         begins = episode_begins(is_first)
         remembered = reaches_back(begins, self.k_steps)
         fresh = self._fresh(is_first.shape[1])
@@ -123,14 +125,14 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         )
 
     def _fresh(self, batch: int) -> DelayState:
-        value = number(self.initial_value)
-        buffer = [
-            jnp.full((batch, self.k_steps, *shape), value, dtype)
-            for _, shape, dtype in self.leaves
-        ]
+        def full(shape: tuple[int, ...], dtype: Any) -> Array:
+            value = number(self.initial_value, "initial_value", dtype)
+            return jnp.full((batch, self.k_steps, *shape), value, dtype)
+
+        buffer = [full(shape, dtype) for _, shape, dtype in self.leaves]
         return RingBuffer.filled(jtu.tree_unflatten(self.structure, buffer))
 
-    def _expect(self, x: Any, axes: str) -> Any:
+    def _expect(self, x: Any, axes: str, rows: tuple[int, ...]) -> Any:
         """`x` with canonical mappings, once it is clear that it is like the sample."""
         x = canonical(x)
         given = _by_name(x)
@@ -156,6 +158,11 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
                 raise CompositionError(
                     f"expected {name} {_text(dtype, (axes, *shape))}, as in Delay's "
                     f"sample_input, got {_text(kind, came)}"
+                )
+            if came[:leading] != rows:
+                raise CompositionError(
+                    f"expected {name} {_text(dtype, (*rows, *shape))}, a row for each "
+                    f"of the carry's, got {_text(kind, came)}"
                 )
         return x
 
@@ -187,11 +194,6 @@ def _spec(name: str, leaf: Any) -> tuple[str, tuple[int, ...], Any]:
 
 def _expect_fits(value: Coefficient, name: str, dtype: Any) -> None:
     """Refuses an initial value that a leaf cannot hold; arrays are not looked at."""
-    shape = np.shape(number(value))
-    if shape:
-        raise CompositionError(
-            f"expected initial_value to be one number, got an array {list(shape)}"
-        )
     if jnp.issubdtype(dtype, jnp.inexact):
         return
     if not isinstance(value, float):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from .._expect import expect_flags
 from .._keys import derive
 from .._suggest import did_you_mean
 from ._border import border_of
@@ -146,6 +147,7 @@ def make_mlp_actor_critic(
     - `entropy_weight`, `min_std`, `std_scale`: of the sampler.
     - `state_independent_std`: whether the standard deviations of a continuous action
       are learned by themselves, the same in every state, instead of being an output.
+      Discrete actions have none.
     - `discrete`: a `CategoricalSampler` instead of a `NormalTanhSampler`.
     - `policy_scale`: multiplies the initial kernel of the last policy layer. At 0.01
       the first policy hardly depends on the observation, which often learns faster.
@@ -158,8 +160,14 @@ def make_mlp_actor_critic(
 
     **Raises:**
 
-    `ValueError` unless either the sizes are given or an environment that says them.
+    `ValueError` unless either the sizes are given or an environment that says them, and
+    `TypeError` for a flag that is not a `bool`.
     """
+    expect_flags(
+        normalize_obs=normalize_obs,
+        state_independent_std=state_independent_std,
+        discrete=discrete,
+    )
     border = border_of(obs_size, action_size, discrete, env)
     if kernel_init is None:
         kernel_init = jax.nn.initializers.variance_scaling(
@@ -220,6 +228,7 @@ def make_recurrent_actor_critic(
     - `entropy_weight`, `min_std`, `std_scale`: of the sampler.
     - `state_independent_std`: whether the standard deviations of a continuous action
       are learned by themselves, the same in every state, instead of being an output.
+      Discrete actions have none.
     - `trainable_initial_state`: whether the memory at an episode's start is learned.
     - `kernel_init`: of the heads and of the cell's input kernel.
 
@@ -229,6 +238,12 @@ def make_recurrent_actor_critic(
 
     **Raises:** as `make_mlp_actor_critic`.
     """
+    expect_flags(
+        normalize_obs=normalize_obs,
+        state_independent_std=state_independent_std,
+        discrete=discrete,
+        trainable_initial_state=trainable_initial_state,
+    )
     border = border_of(obs_size, action_size, discrete, env)
     memory = _named("cell", cell, _CELLS)(
         border.features,
@@ -293,6 +308,11 @@ def make_variational_actor_critic(
 
     **Raises:** as `make_mlp_actor_critic`.
     """
+    expect_flags(
+        normalize_obs=normalize_obs,
+        state_independent_std=state_independent_std,
+        discrete=discrete,
+    )
     border = border_of(obs_size, action_size, discrete, env)
     sizes = [border.features, *encoder_sizes]
     encoder = make_mlp_layers(

@@ -10,10 +10,17 @@ import jax.tree_util as jtu
 from jaxtyping import TypeCheckError
 
 from .._custom_types import Keys
+from .._expect import expect_flags
 from .._keys import advance_keys, derive
 from .._tree import shape_text
 from ._errors import CompositionError
 from .types import ChainedModule, output, StatefulModule, StatefulModuleOutput
+
+
+_BY_POSITION = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 @final
@@ -57,12 +64,19 @@ class Lift(ChainedModule[Any, Any, Any, Any]):
         _expect_layer(layer)
         parameters = _parameters(layer)
         _expect_one_input(layer, parameters)
-        requires_key = "key" in _required(parameters, inspect.Parameter.KEYWORD_ONLY)
+        expect_flags(fresh_keys=fresh_keys)
         if draws is None:
-            draws = requires_key or has_inference_flag(layer)
+            draws = _requires_key(parameters) or has_inference_flag(layer)
+            advice = (
+                "; its inference flag says that it draws, and Lift(layer, draws=False) "
+                "that it does not"
+            )
+        else:
+            expect_flags(draws=draws)
+            advice = ""
         if draws and not _takes_key(parameters):
             raise CompositionError(
-                f"{name_of(layer)} cannot draw: it takes no keyword argument `key`"
+                f"{name_of(layer)} cannot draw: it takes no `key`{advice}"
             )
         self.layer = layer
         self.draws = draws
@@ -126,6 +140,12 @@ def _expect_layer(layer: Any) -> None:
             f"Lift expects a layer that works on a single example; {name} is a module "
             "already and stands by itself"
         )
+    inside = filter(_is_module, jtu.tree_leaves(layer, is_leaf=_is_module))
+    for module in inside:
+        raise CompositionError(
+            f"{name} holds the module {name_of(module)}, which works on a whole batch; "
+            "put modules in a Sequential, and lift the layers between them"
+        )
     if not callable(layer):
         raise CompositionError(
             f"Lift expects a layer, got {name}, which is no callable"
@@ -145,6 +165,10 @@ def _expect_layer(layer: Any) -> None:
             "statistics, or eqx.nn.LayerNorm, RMSNorm, GroupNorm or WeightNorm, which "
             "look at one example"
         )
+
+
+def _is_module(node: Any) -> bool:
+    return isinstance(node, StatefulModule)
 
 
 def _is_state_index(node: Any) -> bool:
@@ -174,22 +198,25 @@ def _expect_one_input(
 ) -> None:
     if parameters is None:
         return
-    by_position = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    needed = _required(parameters, *by_position)
+    needed = _required(parameters, *_BY_POSITION)
+    inputs = [name for name in needed if name != "key"]
     options = set(_required(parameters, inspect.Parameter.KEYWORD_ONLY)) - {"key"}
     takes_any = any(
-        parameter.kind in (*by_position, inspect.Parameter.VAR_POSITIONAL)
+        parameter.kind in (*_BY_POSITION, inspect.Parameter.VAR_POSITIONAL)
         for parameter in parameters.values()
     )
-    if len(needed) > 1 or options or not takes_any:
+    if len(inputs) > 1 or options or not takes_any:
         given = ", ".join([*needed, *sorted(options)]) or "nothing"
         raise CompositionError(
             f"Lift calls a layer with one input, but {name_of(layer)} takes {given}. "
             "Wrap it in an eqx.Module whose __call__ takes one tree and calls it"
         )
+
+
+def _requires_key(parameters: Mapping[str, inspect.Parameter] | None) -> bool:
+    """Whether a `key` is asked for, by name or after the input."""
+    by_name = _required(parameters, inspect.Parameter.KEYWORD_ONLY)
+    return "key" in [*by_name, *_required(parameters, *_BY_POSITION)[1:]]
 
 
 def _takes_key(parameters: Mapping[str, inspect.Parameter] | None) -> bool:

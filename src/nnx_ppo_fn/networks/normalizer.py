@@ -63,7 +63,7 @@ class Normalizer(StatelessModule[Any, Any]):
         if not jtu.tree_leaves(statistics):
             raise ValueError(f"Normalizer expects at least one shape, got {shape!r}")
         self.statistics = NonTrainable(statistics)
-        self.clip = None if clip is None else coefficient(clip)
+        self.clip = None if clip is None else coefficient(clip, name="clip")
 
     @staticmethod
     def like(observation: Any, *, clip: float | Array | None = None) -> "Normalizer":
@@ -103,15 +103,13 @@ class Normalizer(StatelessModule[Any, Any]):
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Standardises `x`, leaves `[B, *shape]`."""
         x = canonical(x)
-        leaves, structure = jtu.tree_flatten(x)
-        moments = self._moments_for(x, "x", "B")
-        standardised = [
-            self._standardise(leaf, leaf_moments)
-            for leaf, leaf_moments in zip(leaves, moments, strict=True)
-        ]
+        pairs = self._with_moments(x, "x", "B").values()
         return output(
-            jtu.tree_unflatten(structure, standardised),
-            batch=len(leaves[0]),
+            jtu.tree_unflatten(
+                jtu.tree_structure(x),
+                [self._standardise(leaf, moments) for leaf, moments in pairs],
+            ),
+            batch=len(jtu.tree_leaves(x)[0]),
             rollout_extras=x if rollout_extras is None else rollout_extras,
         )
 
@@ -120,32 +118,40 @@ class Normalizer(StatelessModule[Any, Any]):
 
         Every entry that is finite is a sample of its feature.
         """
-        inputs = canonical(rollout_extras)
-        moments = self._moments_for(inputs, "rollout_extras", "T, B")
-        merged = [
-            leaf_moments.merge(_wide(merge_time(leaf)))
-            for leaf, leaf_moments in zip(jtu.tree_leaves(inputs), moments, strict=True)
-        ]
-        structure = jtu.tree_structure(self.statistics.value, is_leaf=_is_moments)
+        name = "rollout_extras"
+        pairs = self._with_moments(canonical(rollout_extras), name, "T, B")
+
+        def merged(path: Any, moments: Moments) -> Moments:
+            leaf, _ = pairs[name + jtu.keystr(path)]
+            return moments.merge(_wide(merge_time(leaf)))
+
         return eqx.tree_at(
             lambda normalizer: normalizer.statistics.value,
             self,
-            jtu.tree_unflatten(structure, merged),
+            jtu.tree_map_with_path(merged, self.statistics.value, is_leaf=_is_moments),
         )
 
     def _standardise(self, x: Shaped[Array, "..."], moments: Moments) -> Array:
         centred = (_wide(x) - moments.mean[None]) - moments.mean_residual[None]
         standardised = centred / _std(moments)[None]
         if self.clip is not None:
-            standardised = jnp.clip(standardised, -number(self.clip), number(self.clip))
+            clip = number(self.clip, "clip")
+            standardised = jnp.clip(standardised, -clip, clip)
         floating = jnp.issubdtype(x.dtype, jnp.floating)
         return standardised.astype(x.dtype) if floating else standardised
 
     def _map(self, function: Any) -> Any:
         return jtu.tree_map(function, self.statistics.value, is_leaf=_is_moments)
 
-    def _moments_for(self, x: Any, name: str, axes: str) -> list[Moments]:
-        """The statistics of every leaf of `x`, once it is clear that they fit."""
+    def _with_moments(
+        self, x: Any, name: str, axes: str
+    ) -> dict[str, tuple[Array, Moments]]:
+        """The leaves of `x` in their order, by path, each with its own statistics.
+
+        **Raises:**
+
+        `CompositionError` that names what does not fit.
+        """
         moments = _by_path(self.statistics.value, name, is_leaf=_is_moments)
         leaves = _by_path(x, name)
         missing = [path for path in moments if path not in leaves]
@@ -168,7 +174,7 @@ class Normalizer(StatelessModule[Any, Any]):
                 raise CompositionError(
                     f"expected real numbers in {path}, got {leaf.dtype}"
                 )
-        return list(moments.values())
+        return {path: (leaf, moments[path]) for path, leaf in leaves.items()}
 
 
 def _std(moments: Moments) -> Array:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, cast, final, Generic, TypeAlias
+from typing import Any, final, Generic, TypeAlias
 
 import equinox as eqx
 import jax
@@ -12,10 +12,10 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float, Key
 
 from .._custom_types import Keys
-from .._tree import merge_time, select, shape_text, split_time
-from ._errors import CompositionError, expect_features
+from .._tree import merge_time, select, split_time
+from ._errors import expect_features
 from .feedforward import Initializer
-from .types import output, State, StatefulModuleOutput, UnrolledModule
+from .types import expect_pair, output, State, StatefulModuleOutput, UnrolledModule
 
 
 Function: TypeAlias = Callable[[Array], Array]
@@ -74,7 +74,7 @@ class RecurrentModule(
     ) -> StatefulModuleOutput[State, Float[Array, "B out"]]:
         """One step on `x`, `[B, in_features]`; the output has the dtype of `x`."""
         expect_features(x, self.in_features)
-        next_state, value = _expect_pair(self.recur(state, self.project(x)))
+        next_state, value = _recurred(self, state, self.project(x))
         return output(
             value.astype(x.dtype),
             batch=len(x),
@@ -98,7 +98,7 @@ class RecurrentModule(
 
         def step(carry: State, inputs: tuple[Array, Array]) -> tuple[State, Array]:
             step_projected, first = inputs
-            return _expect_pair(self.recur(select(first, fresh, carry), step_projected))
+            return _recurred(self, select(first, fresh, carry), step_projected)
 
         next_state, values = jax.lax.scan(step, state, (projected, is_first))
         return StatefulModuleOutput(
@@ -110,14 +110,12 @@ class RecurrentModule(
         )
 
 
-def _expect_pair(result: Any) -> tuple[Any, Array]:
-    """What `recur` returned, if it is what it should be."""
-    if not isinstance(result, tuple) or len(cast(tuple[Any, ...], result)) != 2:
-        raise CompositionError(
-            "expected recur to return (next_state, value), got "
-            f"{type(result).__name__} {shape_text(result)}"
-        )
-    return cast(tuple[Any, Array], result)
+def _recurred(
+    module: RecurrentModule[Any], state: Any, projected: Any
+) -> tuple[Any, Array]:
+    """What `recur` returns, if it is what it should be."""
+    result = module.recur(state, projected)
+    return expect_pair(result, "recur", "(next_state, value)", state)
 
 
 @final

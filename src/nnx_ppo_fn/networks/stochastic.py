@@ -5,6 +5,7 @@ rollout. What is drawn is fixed and what the weights make of it is not: gradient
 those of the sample that the same noise gives under the present weights.
 """
 
+import functools as ft
 import math
 from collections.abc import Sequence
 from typing import Any, final, Literal
@@ -13,21 +14,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy.typing import NDArray
 
 from .._custom_types import Features, Keys
+from .._expect import as_count, expect_flags, is_real
 from .._keys import advance_keys, EpisodeKeys, normals
 from .._tree import shape_text
-from ._errors import CompositionError, expect_features
-from ._trainable import Coefficient, coefficient, expect_positive, number
+from ._errors import CompositionError, expect_features, expect_floating
+from ._trainable import Coefficient, coefficient, expect_positive, number, value_of
 from .types import ChainedModule, output, StatefulModuleOutput, StochasticModule
 
 
 Numbers = int | float | Array | NDArray[Any] | Sequence[float]
 """A number, or one for each of several features."""
+
+# Numbers below count as 0 where they are computed with.
+_SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 @final
@@ -66,16 +72,23 @@ class GaussianNoise(StochasticModule[Features, Features]):
 
         **Raises:**
 
-        `ValueError` for a negative scale, or a learned one that is not above 0.
+        `ValueError` for a negative scale, or a learned one that is not above 0, and
+        `TypeError` for what is no number and for a flag that is not a `bool`.
         """
-        known = _known(std)
-        if learned and not np.all(known > 0):
+        expect_flags(
+            multiplicative=multiplicative,
+            learned=learned,
+            fresh_keys=fresh_keys,
+            inference=inference,
+        )
+        known = _known("std", std)
+        if learned and not np.all(known >= _SMALLEST):
             raise ValueError(
                 f"a learned std must start above 0, got {std}; its logarithm is what "
                 "is trained"
             )
-        if not np.all(known >= 0):
-            raise ValueError(f"std must be at least 0, got {std}")
+        if not np.all((known >= 0) & np.isfinite(known)):
+            raise ValueError(f"std must be at least 0 and finite, got {std}")
         std = _one_or_array(std)
         self.fixed_std = None if learned else coefficient(std)
         self.log_std = jnp.log(jnp.asarray(std, jnp.float32)) if learned else None
@@ -88,13 +101,13 @@ class GaussianNoise(StochasticModule[Features, Features]):
         """The scale of the noise, fixed or as it has been learned."""
         if self.log_std is not None:
             return jnp.exp(self.log_std.astype(jnp.float32))
-        return 0.0 if self.fixed_std is None else number(self.fixed_std)
+        return 0.0 if self.fixed_std is None else value_of(self.fixed_std)
 
     def apply(
         self, draw: Keys, x: Features, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Features]:
         """`x` with noise, in its own dtype; `x` itself where `inference` is set."""
-        _expect_floating(x)
+        expect_floating(x)
         if self.inference:
             return output(x, batch=len(x))
         noise = _for_features(self.std, x, "std") * _normals_like(draw, x)
@@ -111,16 +124,18 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
     (Srivastava et al. 2014, JMLR 15). A mask is drawn anew in every step, or held so
     that one thinned network plays a whole episode.
 
-    The carry is `EpisodeKeys`: the key of the episode's mask is drawn at its start.
+    The carry is `EpisodeKeys`: the key of the episode's mask is drawn at its start. So
+    every reset brings a fresh key, and there is no `fresh_keys` to ask for one.
     """
 
-    rate: Coefficient = eqx.field(converter=coefficient)
+    rate: Coefficient = eqx.field(converter=ft.partial(coefficient, name="rate"))
     hold: Literal["step", "episode"] = eqx.field(default="step", static=True)
     inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses rates at which nothing would be left, and unknown words."""
-        if isinstance(self.rate, float) and not 0 <= self.rate < 1:
+        expect_flags(inference=self.inference)
+        if isinstance(self.rate, float) and not 0 <= np.float32(self.rate) < 1:
             raise ValueError(
                 f"rate must be at least 0 and below 1, got {self.rate:g}; it is the "
                 "probability with which a feature is silenced"
@@ -146,17 +161,13 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
         self, draw: Keys, x: Features, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Features]:
         """`x` with its mask, in its own dtype; `x` itself where `inference` is set."""
-        _expect_floating(x)
+        expect_floating(x)
         if self.inference:
             return output(x, batch=len(x))
-        rate = jnp.asarray(number(self.rate), jnp.float32)
-        if rate.ndim:
-            raise CompositionError(
-                f"expected rate to be one number, got an array {shape_text(rate)}; map "
-                "over several with equinox.filter_vmap"
-            )
+        rate = jnp.asarray(number(self.rate, "rate"), jnp.float32)
         kept = _uniform_like(draw, x) >= rate
-        scaled = _wide(x) * (1 / (1 - rate))
+        # In a sweep a rate may be 1: the infinity would be in the gradient too.
+        scaled = _wide(x) * (1 / jnp.where(rate < 1, 1 - rate, 1))
         return output(jnp.where(kept, scaled, 0).astype(x.dtype), batch=len(x))
 
 
@@ -183,7 +194,9 @@ class BernoulliGate(
       a bias in proportion to `temperature`, while the variance goes as
       `1 / temperature`.
 
-    The input's own gradient passes through open gates only, and has no bias.
+    The input's own gradient passes through open gates only, and has no bias. A closed
+    gate gives 0 whatever is behind it, infinities and NaN included; features that are
+    not finite are left out of the estimate.
     """
 
     logits: Float[Array, " size"]
@@ -214,13 +227,14 @@ class BernoulliGate(
         **Raises:**
 
         `ValueError` for a size or temperature that is not positive, a probability that
-        is not strictly between 0 and 1, and an unknown gradient.
+        is not strictly between 0 and 1, and an unknown gradient; `TypeError` for what
+        is no number, and for a flag that is not a `bool`.
         """
-        if size < 1:
-            raise ValueError(f"BernoulliGate needs at least one feature, got {size}")
+        size = as_count(size, name="size")
+        expect_flags(fresh_keys=fresh_keys, inference=inference)
         _expect_choice("gradient", gradient, ("straight_through", "relaxed"))
-        known = _known(initial_probability)
-        if not np.all((known > 0) & (known < 1)):
+        known = _known("initial_probability", initial_probability)
+        if not np.all((known >= _SMALLEST) & (known < 1)):
             raise ValueError(
                 "initial_probability must be strictly between 0 and 1, got "
                 f"{initial_probability}; a gate that is shut for good never learns"
@@ -233,7 +247,7 @@ class BernoulliGate(
             )
         logits = jnp.log(probability) - jnp.log1p(-probability)
         self.logits = jnp.broadcast_to(logits, (size,))
-        self.temperature = coefficient(temperature)
+        self.temperature = coefficient(temperature, name="temperature")
         expect_positive(temperature=self.temperature)
         self.size = size
         self.gradient = gradient
@@ -251,48 +265,72 @@ class BernoulliGate(
         The metric `open` is the share of an environment's gates that are.
         """
         expect_features(x, self.size)
-        _expect_floating(x)
-        gate = self._gate(draw, x)
-        return output(
-            (_wide(x) * gate).astype(x.dtype),
-            batch=len(x),
-            metrics={"open": jnp.mean(gate, axis=-1)},
-        )
-
-    def _gate(
-        self, draw: Keys, x: Float[Array, "B features"]
-    ) -> Float[Array, "B {self.size}"]:
+        expect_floating(x)
+        wide = _wide(x)
         logits = jnp.broadcast_to(self.logits.astype(jnp.float32), x.shape)
         if self.inference:
-            return jax.nn.sigmoid(logits)
-        noisy = logits + _logistic_like(draw, x)
-        smooth = (
-            jax.nn.sigmoid(logits)
-            if self.gradient == "straight_through"
-            else jax.nn.sigmoid(noisy / number(self.temperature))
+            gate = jax.nn.sigmoid(logits)
+            gated = wide * gate.astype(wide.dtype)
+        else:
+            noisy = logits + _logistic_like(draw, x)
+            gate = noisy > 0
+            gated = _through(gate, self._smooth(logits, noisy), wide)
+        return output(
+            gated.astype(x.dtype),
+            batch=len(x),
+            metrics={"open": jnp.mean(gate.astype(jnp.float32), axis=-1)},
         )
-        return _with_derivative_of(smooth, noisy > 0)
+
+    def _smooth(
+        self, logits: Float[Array, "B size"], noisy: Float[Array, "B size"]
+    ) -> Float[Array, "B size"]:
+        """What has the derivative that the hard gate is given."""
+        if self.gradient == "straight_through":
+            return jax.nn.sigmoid(logits)
+        return jax.nn.sigmoid(noisy / number(self.temperature, "temperature"))
 
 
-def _with_derivative_of(
-    smooth: Float[Array, "..."], hard: Bool[Array, "..."]
-) -> Float[Array, "..."]:
-    """0 or 1 as `hard` says, exactly, with the derivative of `smooth`."""
-    return hard.astype(smooth.dtype) + (smooth - jax.lax.stop_gradient(smooth))
+def _through(
+    gate: Bool[Array, "B size"],
+    smooth: Float[Array, "B size"],
+    x: Float[Array, "B size"],
+) -> Float[Array, "B size"]:
+    """`x` where the gate is open and 0 elsewhere, exactly, with the derivative of
+    `smooth * x` by `smooth`.
+
+    A select, since 0 times infinity is NaN. What is added to it is 0 for every finite
+    `x`, and only that is let into it.
+    """
+    residual = (smooth - jax.lax.stop_gradient(smooth)).astype(x.dtype)
+    finite = jnp.where(jnp.isfinite(x), x, 0)
+    return jnp.where(gate, x, 0) + residual * finite
 
 
-def _known(numbers: Numbers) -> NDArray[Any]:
-    """The numbers, to be looked at; none where they are being traced."""
-    traced = isinstance(numbers, Tracer)
-    return np.zeros(0) if traced else np.asarray(numbers, np.float64)
+def _known(name: str, numbers: Numbers) -> NDArray[Any]:
+    """The numbers as they are computed with, to be looked at; none if any is traced.
+
+    **Raises:**
+
+    `TypeError` for what is no number, nor several.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(numbers)):
+        return np.zeros(0, np.float32)
+    try:
+        given = np.asarray(numbers)
+    except (TypeError, ValueError):
+        given = None
+    if given is None or not is_real(given):
+        raise TypeError(
+            f"{name} must be a number or an array of numbers, got {numbers!r}"
+        )
+    with np.errstate(over="ignore"):
+        return given.astype(np.float32)
 
 
 def _one_or_array(numbers: Numbers) -> float | Array:
-    return (
-        float(numbers)
-        if isinstance(numbers, int | float)
-        else jnp.asarray(numbers, jnp.float32)
-    )
+    if isinstance(numbers, jax.Array | Sequence) or np.ndim(numbers):
+        return jnp.asarray(numbers, jnp.float32)
+    return float(numbers)
 
 
 def _for_features(
@@ -313,16 +351,6 @@ def _expect_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise ValueError(
             f"{name} must be {' or '.join(map(repr, choices))}, got {given!r}"
-        )
-
-
-def _expect_floating(x: Any) -> None:
-    """Refuses integers, which noise and scaling would be rounded away from."""
-    dtype = getattr(x, "dtype", None)
-    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        raise CompositionError(
-            "expected x to be a floating-point array [B, ...], got "
-            f"{type(x).__name__ if dtype is None else f'{dtype}{list(x.shape)}'}"
         )
 
 

@@ -7,11 +7,13 @@ says how a whole rollout passes through the module; `unroll` does the rest.
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Mapping
-from typing import Any, final, Generic, TYPE_CHECKING, TypeAlias, TypeVar
+from typing import Any, cast, final, Generic, TYPE_CHECKING, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys
@@ -94,9 +96,13 @@ def output(
     **Arguments:**
 
     - `value`: the output, leaves `[B, ...]`.
-    - `batch`: the batch size `B`.
+    - `batch`: the batch size `B`, usually `len(x)`.
     - `regularization_loss`: `[B]`, or a Python number for every environment.
     - the rest: the fields of `StatefulModuleOutput`.
+
+    **Raises:**
+
+    `CompositionError` if `batch` is not a number.
 
     **Example:**
 
@@ -104,9 +110,15 @@ def output(
     return output(x + noise, batch=len(x))
     ```
     """
+    try:
+        rows = operator.index(batch)
+    except TypeError:
+        raise CompositionError(
+            f"expected batch to be the number of rows, such as len(x), got {batch!r}"
+        ) from None
     loss = 0.0 if regularization_loss is None else regularization_loss
     if isinstance(loss, int | float):
-        loss = jnp.full(batch, loss, jnp.float32)
+        loss = jnp.full(rows, loss, jnp.float32)
     return StatefulModuleOutput(
         next_state,
         value,
@@ -131,6 +143,33 @@ def expect_output(result: Any, method: str) -> None:
         )
 
 
+def expect_pair(result: Any, method: str, meaning: str, carry: Any) -> Any:
+    """A pair of the next carry and something else, if an author returned one.
+
+    **Arguments:**
+
+    - `result`: what a module's method has returned.
+    - `method`, `meaning`: which one, and what it returns, for the message.
+    - `carry`: what the next carry must be built like.
+
+    **Raises:**
+
+    `CompositionError` for anything else, and for a carry of another structure.
+    """
+    if not isinstance(result, tuple) or len(cast(tuple[Any, ...], result)) != 2:
+        raise CompositionError(
+            f"expected {method} to return {meaning}, got {type(result).__name__} "
+            f"{shape_text(result)}"
+        )
+    next_carry, other = cast(tuple[Any, Any], result)
+    if jtu.tree_structure(next_carry) != jtu.tree_structure(carry):
+        raise CompositionError(
+            f"expected {method} to return {meaning} with a carry like "
+            f"{shape_text(carry)} first, got {shape_text(next_carry)} first"
+        )
+    return next_carry, other
+
+
 def expect_module(place: str, module: Any) -> None:
     """Refuses what is not a module, with advice that a type checker would not give.
 
@@ -149,6 +188,8 @@ def expect_module(place: str, module: Any) -> None:
         return
     given = module.__name__ if isinstance(module, type) else type(module).__name__
     advice = "wrap a function on [B, ...] arrays in Stateless(fn)"
+    if isinstance(module, eqx.Module):
+        advice = "wrap a layer that works on a single example in Lift(layer)"
     if isinstance(module, type) and issubclass(module, StatefulModule):
         advice = f"make one: {given}(...)"
     raise CompositionError(
@@ -279,10 +320,18 @@ class ChainedModule(StatefulModule[State, In, Out], Generic[State, Draw, In, Out
         self, state: State, x: In, rollout_extras: Any = None
     ) -> StatefulModuleOutput[State, Out]:
         """One step: `advance`, then `apply`."""
-        next_state, draw = self.advance(state)
+        next_state, draw = advanced(self, state)
         applied = self.apply(draw, x, rollout_extras)
         expect_output(applied, "apply")
         return dataclasses.replace(applied, next_state=next_state)
+
+
+def advanced(
+    module: ChainedModule[State, Draw, Any, Any], state: State
+) -> tuple[State, Draw]:
+    """What `advance` returns, if it is a pair that starts with a carry."""
+    result = module.advance(state)
+    return expect_pair(result, "advance", "(next_state, draw)", state)
 
 
 class StochasticModule(ChainedModule[Keys, Keys, In, Out]):

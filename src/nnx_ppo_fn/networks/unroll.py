@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool
 
 from .._tree import merge_time, select, split_time
 from .types import (
+    advanced,
     ChainedModule,
     StatefulModule,
     StatefulModuleOutput,
@@ -111,7 +112,7 @@ def _unroll_chained(
     rollout_extras: Any,
 ) -> StatefulModuleOutput[State, Out]:
     def advance(carry: State, first: Bool[Array, " B"]) -> tuple[State, Any]:
-        return module.advance(reset_where(module, first, carry))
+        return advanced(module, reset_where(module, first, carry))
 
     final_state, draws = jax.lax.scan(advance, state, is_first)
     merged = module.apply(merge_time(draws), merge_time(xs), merge_time(rollout_extras))

@@ -1,5 +1,7 @@
 """Modules that pick from trees of arrays, and put them together."""
 
+import functools as ft
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast, final, TypeAlias
 
@@ -8,9 +10,11 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array
 
+from .._expect import as_count
 from .._suggest import did_you_mean
-from .._tree import canonical, entries, is_key, shape_text, tree_map
+from .._tree import branches, canonical, entries, is_key, shape_text, tree_map
 from ._errors import CompositionError
+from ._routing import batch_shape, expect_rows
 from ._trainable import Coefficient, coefficient, number
 from .containers import Map as Map, Merge as Merge
 from .types import output, StatefulModuleOutput, StatelessModule
@@ -33,29 +37,24 @@ class Flattener(StatelessModule[Any, Any]):
     def __init__(self, preserve_levels: int = 0):
         """**Arguments:**
 
-        - `preserve_levels`: how many levels of mappings, lists and tuples stay; what is
-          below them is joined.
+        - `preserve_levels`: how many levels of mappings, lists, tuples and other nodes
+          stay; what is below them is joined.
 
         **Raises:**
 
         `ValueError` if it is negative, `TypeError` if it is not an integer.
         """
-        if not isinstance(preserve_levels, int):
-            raise TypeError(
-                f"preserve_levels must be an integer, got {preserve_levels!r}"
-            )
-        if preserve_levels < 0:
-            raise ValueError(
-                f"preserve_levels must be at least 0, got {preserve_levels}"
-            )
-        self.preserve_levels = preserve_levels
+        self.preserve_levels = as_count(
+            preserve_levels, name="preserve_levels", least=0
+        )
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Joins `x`, leaves `[B, ...]`."""
+        x = canonical(x)
         leaves = expect_numbers(x)
-        joined = _join_below(canonical(x), self.preserve_levels)
+        joined = _join_below(x, self.preserve_levels)
         return output(joined, batch=len(leaves[0]))
 
 
@@ -93,8 +92,8 @@ class Filter(StatelessModule[Any, dict[str, Any]]):
                 raise CompositionError(
                     f"Filter names its outputs by strings, got {name!r}"
                 )
-        named = canonical(cast(Mapping[str, Any], spec))
-        self.parts = tuple((name, _as_path(name, named[name])) for name in named)
+        named = sorted(cast(Mapping[str, Any], spec).items())
+        self.parts = tuple((name, _as_path(name, part)) for name, part in named)
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None
@@ -104,44 +103,51 @@ class Filter(StatelessModule[Any, dict[str, Any]]):
             name: part(x) if callable(part) else _at(x, part)
             for name, part in self.parts
         }
-        return output(picked, batch=len(jtu.tree_leaves(x)[0]))
+        rows = batch_shape(x)
+        expect_rows(picked, rows)
+        return output(picked, batch=rows[0])
 
 
 @final
 class Scale(StatelessModule[Any, Any]):
     """Multiplies every number of a tree by a factor that is not trained.
 
-    Floats keep their dtype; integers and booleans become `float32`.
+    Floats keep their dtype; integers and booleans become `float32`. A mapping comes
+    out as a `dict`.
     """
 
-    factor: Coefficient = eqx.field(converter=coefficient)
+    factor: Coefficient = eqx.field(converter=ft.partial(coefficient, name="factor"))
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[tuple[()], Any]:
         """Scales `x`, leaves `[B, ...]`."""
+        x = canonical(x)
         leaves = expect_numbers(x)
 
         def scaled(leaf: Array) -> Array:
             leaf = _as_float(leaf)
-            return leaf * jnp.asarray(number(self.factor), leaf.dtype)
+            return leaf * number(self.factor, "factor", leaf.dtype)
 
         return output(tree_map(scaled, x), batch=len(leaves[0]))
 
 
-def _join_below(tree: Any, levels: int) -> Any:
-    if levels and isinstance(tree, dict):
-        branches = cast(dict[Any, Any], tree)
-        return {key: _join_below(branches[key], levels - 1) for key in branches}
-    if levels and isinstance(tree, (list, tuple)):
-        items = [_join_below(item, levels - 1) for item in cast(list[Any], tree)]
-        return items if isinstance(tree, list) else tuple(items)
-    if levels:
+def _join_below(tree: Any, levels: int, place: str = "x") -> Any:
+    leaves = jtu.tree_leaves(tree)
+    if not leaves:
+        raise CompositionError(f"expected at least one array in {place}, got {tree!r}")
+    if not levels:
+        return jnp.concatenate([_features(leaf) for leaf in leaves], axis=-1)
+    children, structure = branches(tree)
+    if not children:
         raise CompositionError(
             f"expected {levels} more levels of mappings, lists or tuples to preserve, "
             f"got {type(tree).__name__}"
         )
-    return jnp.concatenate([_features(leaf) for leaf in jtu.tree_leaves(tree)], axis=-1)
+    return structure.unflatten(
+        _join_below(child, levels - 1, place + jtu.keystr((key,)))
+        for key, child in children
+    )
 
 
 def expect_numbers(x: Any) -> list[Array]:
@@ -149,7 +155,8 @@ def expect_numbers(x: Any) -> list[Array]:
 
     **Raises:**
 
-    `CompositionError` that names the first leaf that is not.
+    `CompositionError` that names the first leaf that is not, or tells the shapes of
+    leaves that differ in `B`.
     """
     leaves = jtu.tree_leaves_with_path(x)
     if not leaves:
@@ -162,6 +169,10 @@ def expect_numbers(x: Any) -> list[Array]:
             raise CompositionError(
                 f"expected x{jtu.keystr(path)} to be numbers [B, ...], got {what}"
             )
+    if len({leaf.shape[0] for _, leaf in leaves}) > 1:
+        raise CompositionError(
+            f"expected arrays of the same first axis, got {shape_text(x)}"
+        )
     return [leaf for _, leaf in leaves]
 
 
@@ -172,31 +183,35 @@ def _as_float(leaf: Array) -> Array:
 
 
 def _features(leaf: Array) -> Array:
-    return _as_float(leaf).reshape((len(leaf), -1))
+    return _as_float(leaf).reshape((len(leaf), math.prod(leaf.shape[1:])))
 
 
 def _as_path(name: str, part: Any) -> Path | Callable[[Any], Any]:
     if isinstance(part, str):
         return (part,)
-    if callable(part) or (isinstance(part, tuple) and part):
+    if callable(part):
         return part
+    steps = cast(tuple[Any, ...], part) if isinstance(part, tuple) else ()
+    if steps and all(type(step) in (str, int) for step in steps):
+        return steps
     raise CompositionError(
-        f"Filter's {name!r} must be a key, a tuple of keys or a function, got {part!r}"
+        f"Filter's {name!r} must be a key, a tuple of keys and positions, or a "
+        f"function, got {part!r}"
     )
 
 
 def _at(tree: Any, path: Path) -> Any:
     for depth, step in enumerate(path):
         place = "".join(f"[{before!r}]" for before in path[:depth])
-        branches: Mapping[Any, Any] | None = entries(tree)
-        if branches is not None and (isinstance(step, str) or isinstance(tree, dict)):
-            if step not in branches:
-                hint = did_you_mean(str(step), map(str, branches))
+        parts: Mapping[Any, Any] | None = entries(tree)
+        if parts is not None and (isinstance(step, str) or isinstance(tree, Mapping)):
+            if step not in parts:
+                hint = did_you_mean(str(step), map(str, parts))
                 raise CompositionError(
                     f"x{place} has no entry {step!r}; it has "
-                    f"{', '.join(map(repr, branches))}{hint}"
+                    f"{', '.join(map(repr, parts))}{hint}"
                 )
-            tree = branches[step]
+            tree = parts[step]
         elif isinstance(tree, (list, tuple)) and isinstance(step, int):
             items = cast(tuple[Any, ...], tree)
             if not -len(items) <= step < len(items):

@@ -1,5 +1,6 @@
 """Stochastic latent layers, trained by reparameterisation."""
 
+import functools as ft
 from typing import Any, final
 
 import equinox as eqx
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys
+from .._expect import as_count, expect_flags
 from .._keys import normals
-from ._errors import expect_features
+from ._errors import expect_features, expect_floating
 from ._trainable import Coefficient, coefficient, expect_positive, number
 from .types import (
     output,
@@ -35,15 +37,20 @@ class VariationalBottleneck(
     noise with a new mean and a new scale: the reparameterised gradient.
     """
 
-    latent_size: int = eqx.field(static=True)
-    kl_weight: Coefficient = eqx.field(default=1.0, converter=coefficient)
-    min_std: Coefficient = eqx.field(default=1e-6, converter=coefficient)
+    latent_size: int = eqx.field(
+        static=True, converter=ft.partial(as_count, name="latent_size")
+    )
+    kl_weight: Coefficient = eqx.field(
+        default=1.0, converter=ft.partial(coefficient, name="kl_weight")
+    )
+    min_std: Coefficient = eqx.field(
+        default=1e-6, converter=ft.partial(coefficient, name="min_std")
+    )
     inference: bool = False
 
     def __check_init__(self):
-        """Refuses an empty latent, and standard deviations that could be 0."""
-        if self.latent_size < 1:
-            raise ValueError(f"latent_size must be at least 1, got {self.latent_size}")
+        """Refuses standard deviations that could be 0."""
+        expect_flags(inference=self.inference, fresh_keys=self.fresh_keys)
         expect_positive(min_std=self.min_std)
 
     def apply(
@@ -54,8 +61,9 @@ class VariationalBottleneck(
     ) -> StatefulModuleOutput[Any, Float[Array, "B {self.latent_size}"]]:
         """Latents `[B, latent_size]`; their means where `inference` is set."""
         expect_features(x, 2 * self.latent_size)
+        expect_floating(x)
         mean, raw = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        std = jax.nn.softplus(raw) + number(self.min_std)
+        std = jax.nn.softplus(raw) + number(self.min_std, "min_std")
         noise = 0.0 if self.inference else std * normals(draw, self.latent_size)
         divergence = jnp.sum(
             0.5 * (jnp.square(mean) + jnp.square(std) - 1) - jnp.log(std), axis=-1
@@ -63,7 +71,7 @@ class VariationalBottleneck(
         return output(
             (mean + noise).astype(x.dtype),
             batch=len(x),
-            regularization_loss=number(self.kl_weight) * divergence,
+            regularization_loss=number(self.kl_weight, "kl_weight") * divergence,
             metrics={
                 "kl_divergence": divergence,
                 "mu": jnp.mean(mean, axis=-1),
@@ -99,16 +107,25 @@ class AR1VariationalBottleneck(
     is drawn towards this one as well; without it no gradient flows into `last_z`.
     """
 
-    latent_size: int = eqx.field(static=True)
-    kl_weight: Coefficient = eqx.field(default=1.0, converter=coefficient)
-    min_std: Coefficient = eqx.field(default=1e-6, converter=coefficient)
-    ar1_weight: Coefficient = eqx.field(default=1.0, converter=coefficient)
+    latent_size: int = eqx.field(
+        static=True, converter=ft.partial(as_count, name="latent_size")
+    )
+    kl_weight: Coefficient = eqx.field(
+        default=1.0, converter=ft.partial(coefficient, name="kl_weight")
+    )
+    min_std: Coefficient = eqx.field(
+        default=1e-6, converter=ft.partial(coefficient, name="min_std")
+    )
+    ar1_weight: Coefficient = eqx.field(
+        default=1.0, converter=ft.partial(coefficient, name="ar1_weight")
+    )
     backprop_through_time: bool = eqx.field(default=True, static=True)
     inference: bool = False
     fresh_keys: bool = eqx.field(default=False, static=True, kw_only=True)
 
     def __check_init__(self):
         """Refuses what a `VariationalBottleneck` refuses."""
+        expect_flags(backprop_through_time=self.backprop_through_time)
         _ = self._bottleneck
 
     def initialize_state(self, keys: Keys) -> AR1State:
@@ -127,6 +144,7 @@ class AR1VariationalBottleneck(
     ) -> StatefulModuleOutput[AR1State, Float[Array, "B {self.latent_size}"]]:
         """Latents `[B, latent_size]`; their means where `inference` is set."""
         expect_features(x, 2 * self.latent_size)
+        expect_floating(x)
         sampled = self._bottleneck(state.keys, x.astype(jnp.float32), rollout_extras)
         next_state = AR1State(
             sampled.next_state, sampled.output, jnp.ones_like(state.has_last)
@@ -143,6 +161,7 @@ class AR1VariationalBottleneck(
     ) -> StatefulModuleOutput[AR1State, Float[Array, "T B {self.latent_size}"]]:
         """Scans the keys alone: a latent does not depend on the one before."""
         expect_features(xs, 2 * self.latent_size, name="xs", axes="T, B")
+        expect_floating(xs)
         sampled = unroll(
             self._bottleneck,
             state.keys,
@@ -150,13 +169,10 @@ class AR1VariationalBottleneck(
             is_first,
             rollout_extras,
         )
-        latents = sampled.output
-        next_state = AR1State(
-            sampled.next_state, latents[-1], jnp.ones_like(state.has_last)
-        )
-        last = jnp.concatenate([state.last_latent[None], latents[:-1]])
-        had = jnp.concatenate([state.has_last[None], jnp.ones_like(is_first[:-1])])
-        change = self._change(latents, last, had & ~is_first)
+        latents = jnp.concatenate([state.last_latent[None], sampled.output])
+        has_latent = jnp.concatenate([state.has_last[None], jnp.ones_like(is_first)])
+        next_state = AR1State(sampled.next_state, latents[-1], has_latent[-1])
+        change = self._change(latents[1:], latents[:-1], has_latent[:-1] & ~is_first)
         return self._charged(sampled, change, next_state, xs.dtype)
 
     @property
@@ -200,7 +216,8 @@ class AR1VariationalBottleneck(
         return StatefulModuleOutput(
             next_state,
             sampled.output.astype(dtype),
-            sampled.regularization_loss + number(self.ar1_weight) * change,
+            sampled.regularization_loss
+            + number(self.ar1_weight, "ar1_weight") * change,
             {**sampled.metrics, "l2_diff": change},
             sampled.rollout_extras,
         )

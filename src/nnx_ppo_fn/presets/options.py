@@ -5,8 +5,9 @@ from typing import Any, cast, final, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 
+from .._expect import expect_count, expect_range
 from .._suggest import did_you_mean
-from ..algorithms.config import expect_count, expect_range, TrainConfig
+from ..algorithms.config import TrainConfig
 
 
 Policy: TypeAlias = Literal["mlp", "lstm", "gru", "variational"]

@@ -23,7 +23,7 @@ from ._gradients import split_differentiable
 from ._localise import innermost
 from ._sampled import likelihoods, sampled
 from ._traces import key_shapes
-from ._trial import invent, Trial
+from ._trial import finite, invent, Trial
 from .violation import LawViolation
 
 
@@ -147,6 +147,7 @@ _STANDARD_ERRORS = 5
 def _expect_gibbs(trial: Trial, sampler: AnyModule, x: Any) -> None:
     random = trial.random("Gibbs")
     state = sampler.initialize_state(jr.split(trial.keys[0], _DRAWS))
+    compared = False
     for row, distances in itertools.product(range(_ROWS), _DISTANCES):
         here = take_rows(x, row)
         direction = jtu.tree_map(lambda leaf: _away(leaf, random), here)
@@ -156,6 +157,7 @@ def _expect_gibbs(trial: Trial, sampler: AnyModule, x: Any) -> None:
             gain = np.asarray(_gain(sampler, state, drawn, other), np.float64)
             if not np.all(np.isfinite(gain)):
                 continue
+            compared = True
             mean, error = gain.mean(), gain.std() / _DRAWS**0.5
             if mean < -_STANDARD_ERRORS * error - 1e-4:
                 raise LawViolation(
@@ -170,6 +172,15 @@ def _expect_gibbs(trial: Trial, sampler: AnyModule, x: Any) -> None:
                     "another order, a temperature in the draw alone, or an action "
                     "that is changed after it was drawn",
                 )
+    if not compared:
+        raise LawViolation(
+            "re-weighting",
+            f"no log-likelihood of {type(sampler).__name__} was finite, so nothing "
+            "says whether it is right",
+            leaf=".output",
+            cause="infinities or NaN in the example input, or a log-likelihood that "
+            "overflows",
+        )
 
 
 def _away(leaf: Any, random: np.random.Generator) -> Any:
@@ -191,9 +202,9 @@ def _moved(tree: Any, direction: Any, distance: float) -> Any:
 
 
 def _scale(leaf: Any) -> float:
-    """The root mean square of an array, or 0.5 if that is larger."""
-    values = np.asarray(leaf, np.float64)
-    return max(float(np.sqrt(np.mean(np.square(values)))) if leaf.size else 0.0, 0.5)
+    """The root mean square of what is finite in an array, or 0.5 if that is larger."""
+    values = finite(leaf)
+    return max(float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0, 0.5)
 
 
 def _tiled(leaf: Any) -> Array:

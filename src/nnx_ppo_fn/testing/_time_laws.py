@@ -8,6 +8,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array
 
+from ..networks._routing import Container
 from ..networks.types import (
     AnyModule,
     ChainedModule,
@@ -16,6 +17,7 @@ from ..networks.types import (
     UnrolledModule,
 )
 from ..networks.unroll import unroll as unroll_fast, unroll_by_step
+from ._causes import ROUTED
 from ._compare import difference
 from ._compile import unoptimised
 from ._gradients import gradient_difference, split_differentiable, weighted_sum
@@ -60,8 +62,14 @@ def _expect_recorded(
             leaf=f".{field}{different.leaf}",
             environment=different.environment,
             size=different.size,
-            cause=_MERGED if isinstance(trial.module, StatelessModule) else _CARRIED,
+            cause=_cause(trial.module),
         )
+
+
+def _cause(module: AnyModule) -> str:
+    if isinstance(module, StatelessModule):
+        return _MERGED
+    return ROUTED if isinstance(module, Container) else _CARRIED
 
 
 def gradient(trial: Trial) -> None:

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from ..networks._routing import Name, Parent
+from ..networks._errors import plainly
+from ..networks._routing import Container, Name, Parent
 from ..networks.types import (
     AnyModule,
     ChainedModule,
@@ -17,6 +18,7 @@ from ..networks.types import (
     UnrolledModule,
 )
 from ..networks.unroll import unroll
+from ._causes import ROUTED
 from ._declaration_laws import declaration_violations
 from ._dependence_laws import replay_violations, reset_violations
 from ._localise import blame, record_inputs
@@ -95,9 +97,10 @@ def check_structure(
         return received
 
     try:
-        for violation in _violations(module, x):
-            if violation.law in wanted:
-                raise violation
+        with plainly(module):
+            for violation in _violations(module, x):
+                if violation.law in wanted:
+                    raise violation
     except LawViolation as violation:
         raise blame(violation, module, inputs_of_children, check_child) from None
 
@@ -141,7 +144,8 @@ def _violations(module: AnyModule, x: Any) -> Iterator[LawViolation]:
         unrolled = _trace_unroll(module, born.result, x)
         if leaked(module, rollout, unrolled):
             yield leak()
-        yield from _unroll_shapes(rollout.result, unrolled.result)
+        cause = ROUTED if isinstance(module, Container) else _UNROLL_CAUSE
+        yield from _unroll_shapes(rollout.result, unrolled.result, cause)
 
 
 def _carry_shapes(state: Any, other: Any) -> Iterator[LawViolation]:
@@ -211,6 +215,10 @@ _STEP_CAUSE = (
     "an axis more, a Python number. Give both the same shapes and dtypes (a weakly "
     "typed number becomes a strong one with jnp.asarray(value, dtype))"
 )
+_NO_CARRY_CAUSE = (
+    "output(...) was not told the next carry, or initialize_state is that of another "
+    "base class. Pass next_state=... to output"
+)
 _RESET_CAUSE = (
     "reset_state builds another carry than initialize_state. Let both build it in "
     "one function"
@@ -233,7 +241,7 @@ def _same_carry(
             f"{method} returns a carry of another structure"
             + (f", {difference}" if difference else "")
             + f": {jtu.tree_structure(before)} becomes {jtu.tree_structure(after)}",
-            cause=cause,
+            cause=_NO_CARRY_CAUSE if after == () and cause is _STEP_CAUSE else cause,
         )
         return
     for (path, old), new in zip(
@@ -260,14 +268,16 @@ def _trace_unroll(module: AnyModule, state: Any, x: Any) -> Trace:
     return trace(whole, state, xs, is_first)
 
 
+_UNROLL_CAUSE = (
+    "unroll and __call__ do not compute the same thing. unroll returns outputs "
+    "[T, B, ...] and the carry [B, ...] after the last step"
+)
+
+
 def _unroll_shapes(
-    step: StatefulModuleOutput[Any, Any], unrolled: Any
+    step: StatefulModuleOutput[Any, Any], unrolled: Any, cause: str
 ) -> Iterator[LawViolation]:
     expected = jax.eval_shape(_over_time, step)
-    cause = (
-        "unroll and __call__ do not compute the same thing. unroll returns outputs "
-        "[T, B, ...] and the carry [B, ...] after the last step"
-    )
     if jtu.tree_structure(unrolled) != jtu.tree_structure(expected):
         yield LawViolation(
             "unroll",

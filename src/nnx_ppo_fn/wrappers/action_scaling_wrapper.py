@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, final, TypeAlias
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from ..envs._scaling import to_bounds
 from ..envs.types import EnvState, RLEnv
@@ -21,11 +22,11 @@ class ActionScalingWrapper(AbstractWrapper):
     """Maps a policy's actions, in [-1, 1], onto the bounds of an environment.
 
     -1 becomes the lower bound and 1 the upper one, linearly; whatever lies outside is
-    clipped.
+    clipped. What the environment receives is `float32`, or as wide as the action.
 
     **Arguments:**
 
-    - `env`: an environment whose action is one vector, or any other array.
+    - `env`: an environment whose action is one array of floats.
     - `low`, `high`: the bounds that it expects.
 
     **Raises:**
@@ -71,24 +72,45 @@ class ActionScalingWrapper(AbstractWrapper):
         """
         return self.env.reset(key)
 
-    def step(self, state: Any, action: Float[Array, "..."]) -> EnvState:
+    def step(self, state: Any, action: Any) -> EnvState:
         """Advances by one step.
 
         **Arguments:**
 
         - `state`: the previous state.
-        - `action`: numbers in [-1, 1], in the shape that the environment inside
+        - `action`: floats in [-1, 1], in the shape that the environment inside
           expects.
 
         **Returns:**
 
         The next state.
+
+        **Raises:**
+
+        `TypeError` for integers and for actions in parts, which have no such bounds,
+        and `ValueError` for an action of another shape than the bounds.
         """
-        low, high = (
-            np.broadcast_to(np.asarray(bound, action.dtype), action.shape)
-            for bound in (self.low, self.high)
-        )
-        return self.env.step(state, to_bounds(action, low, high))
+        dtype = getattr(action, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            got = type(action).__name__ if dtype is None else f"an array of {dtype}"
+            raise TypeError(
+                "ActionScalingWrapper scales an action that is one array of floats, "
+                f"got {got}; choices need no bounds, and of an action in parts the "
+                "environment scales each"
+            )
+        wide = jnp.asarray(action, dtype if dtype == jnp.float64 else jnp.float32)
+        try:
+            low, high = (
+                np.broadcast_to(np.asarray(bound, wide.dtype), wide.shape)
+                for bound in (self.low, self.high)
+            )
+        except ValueError:
+            raise ValueError(
+                "ActionScalingWrapper has bounds for an action "
+                f"{list(np.broadcast_shapes(np.shape(self.low), np.shape(self.high)))}"
+                f", got {list(wide.shape)}"
+            ) from None
+        return self.env.step(state, to_bounds(wide, low, high))
 
 
 def _plain(bound: Bound) -> Any:

@@ -8,13 +8,14 @@ import pytest
 from nnx_ppo_fn import (
     ActionDistribution,
     ActionSampler,
+    CompositionError,
     LSTM,
     Map,
     SampledAction,
     Sequential,
     Stateless,
 )
-from nnx_ppo_fn.networks._trainable import NonTrainable
+from nnx_ppo_fn.networks._trainable import NonTrainable, partition_trainable
 from nnx_ppo_fn.networks.sampling_layers import (
     BetaSampler,
     CategoricalSampler,
@@ -100,6 +101,58 @@ def test_what_the_family_does_for_it(getkey):
     np.testing.assert_allclose(silent.output.action, x, rtol=1e-6)
     gradient = jax.grad(lambda x: jnp.sum(LaplaceSampler()(keys, x).output.action))(x)
     np.testing.assert_array_equal(gradient, np.zeros((5, 2)))
+
+
+def test_a_bare_array_would_train_away_the_weight_of_the_entropy(getkey):
+    x, keys = jr.normal(getkey(), (5, 2)), jr.split(getkey(), 5)
+    for wrong in (
+        jnp.array(0.25),
+        np.array(0.25),
+        np.float32(0.25),
+        None,
+        "0.25",
+        True,
+    ):
+        with pytest.raises(TypeError, match="LaplaceSampler.entropy_weight must be a"):
+            LaplaceSampler(entropy_weight=wrong)
+    for wrong in (float("nan"), NonTrainable(jnp.array(jnp.inf))):
+        with pytest.raises(ValueError, match="entropy_weight must be finite"):
+            LaplaceSampler(entropy_weight=wrong)
+    held = LaplaceSampler(entropy_weight=NonTrainable(jnp.array(0.25)))
+    assert jax.tree.leaves(partition_trainable(held)[0]) == []
+    one, same = (s(keys, x).regularization_loss for s in (held, LaplaceSampler()))
+    np.testing.assert_array_equal(one, same)
+
+
+def test_a_family_of_low_precision_still_gives_numbers_of_float32(getkey):
+    """As an author who does not think of it gets from a network in bfloat16."""
+    x, keys = jr.normal(getkey(), (5, 2), jnp.bfloat16), jr.split(getkey(), 5)
+    with jax.numpy_dtype_promotion("standard"):
+        result = LaplaceSampler()(keys, x)
+    assert result.output.log_likelihood.dtype == jnp.float32
+    assert result.regularization_loss.dtype == jnp.float32
+
+
+class NoDistribution(LaplaceSampler):
+    """Forgets to say what is drawn from."""
+
+    def distribution(self, x):
+        return x
+
+
+class Unsummed(ShiftedLaplace):
+    """A density for each component."""
+
+    def log_likelihood(self, raw):
+        return -jnp.abs(self.action(raw) - self.location)
+
+
+def test_what_an_author_forgets_is_explained(getkey):
+    x, keys = jr.normal(getkey(), (5, 2)), jr.split(getkey(), 5)
+    with pytest.raises(CompositionError, match="NoDistribution.distribution to return"):
+        NoDistribution()(keys, x)
+    with pytest.raises(CompositionError, match=r"Unsummed.log_l.*\[5\], got \[5, 2\]"):
+        LaplaceSampler(Unsummed)(keys, x)
 
 
 def test_the_entropy_may_be_swept(getkey):

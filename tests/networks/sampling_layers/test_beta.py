@@ -101,11 +101,6 @@ def test_the_likeliest_raw_action_is_the_mode(getkey):
     np.testing.assert_allclose(slope, [[0.0]], atol=1e-5)
 
 
-def test_concentrations_that_could_vanish_are_refused():
-    with pytest.raises(ValueError, match="min_concentration must be greater than 0"):
-        BetaSampler(0.1, min_concentration=0.0)
-
-
 def test_an_odd_number_of_concentrations_is_explained():
     with pytest.raises(CompositionError, match=r"alpha, then beta\), got \[2, 3\]"):
         BetaSampler(0.0)(jr.split(jr.key(0), 2), jnp.ones((2, 3)))

@@ -125,7 +125,10 @@ def test_inference_gives_the_likeliest_allowed_action():
 @pytest.mark.parametrize(
     "x, message",
     [
-        (jnp.ones((2, 3, 4)), r"expected logits \[B, n\], got \[2, 3, 4\]"),
+        (
+            jnp.ones((2, 3, 4)),
+            r"expected logits \[B, n\] of at least one, got \[2, 3, 4\]",
+        ),
         ({"logits": jnp.ones((2, 3))}, r"got one with \['logits'\]"),
         (
             {"logits": jnp.ones((2, 3)), "mask": jnp.ones((2, 3))},
@@ -277,8 +280,11 @@ def test_forbidden_recordings_of_several_choices_stay_finite():
 
 
 def test_sizes_of_choices_are_checked():
-    for sizes in ((), (2, 0)):
-        with pytest.raises(ValueError, match="sizes of at least 1"):
+    for sizes, message in (
+        ((), "got none"),
+        ((2, 0), r"sizes\[1\] must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
             MultiCategoricalSampler(0.0, sizes)
     with pytest.raises(CompositionError, match=r"logits \[B, 5\].*\[3, 2\].*\[2, 4\]"):
         MultiCategoricalSampler(0.0, (3, 2))(jr.split(jr.key(0), 2), jnp.ones((2, 4)))

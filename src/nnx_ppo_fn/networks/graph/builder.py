@@ -1,6 +1,5 @@
 """Describes a graph of populations, piece by piece."""
 
-import operator
 from collections.abc import Callable, Sequence
 from graphlib import CycleError
 from typing import Any, final, TypeVar
@@ -10,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._expect import as_count
 from ..._keys import derive, expect_key
 from ..._suggest import did_you_mean
-from ..._tree import canonical, shape_text
+from ..._tree import shape_text
 from .._errors import CompositionError, located
 from ..constrained import ConstrainedDense, Numbers
 from ..containers import Sequential
@@ -177,7 +177,7 @@ class PopulationGraphBuilder:
         exclude each other; `CompositionError` for a transform that does not fit.
         """
         source, target = self._known(src), self._known(dst)
-        steps = _whole_number("delay", delay, at_least=0)
+        steps = as_count(delay, name="delay", least=0)
         if reciprocal and (transform is not None or mask is not None):
             given = "transform" if transform is not None else "mask"
             raise ValueError(
@@ -235,7 +235,8 @@ class PopulationGraphBuilder:
                 "delay of at least 1"
             ) from None
         return PopulationGraph(
-            canonical(self._populations), canonical(self._connections)
+            dict(sorted(self._populations.items())),
+            dict(sorted(self._connections.items())),
         )
 
     def _add(
@@ -254,7 +255,7 @@ class PopulationGraphBuilder:
             )
         if name in self._populations:
             raise ValueError(f"there is a population {name!r} already")
-        size = _whole_number("size", size, at_least=1)
+        size = as_count(size, name="size")
         module = (
             Stateless(identity)
             if activation is None
@@ -291,13 +292,6 @@ class PopulationGraphBuilder:
         if sign is None and mask is None:
             return Dense(source.size, target.size, key=key)
         return ConstrainedDense(source.size, target.size, key=key, sign=sign, mask=mask)
-
-
-def _whole_number(name: str, value: int, *, at_least: int) -> int:
-    number = operator.index(value)
-    if number < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, got {value}")
-    return number
 
 
 def _as_module(given: Any) -> Any:

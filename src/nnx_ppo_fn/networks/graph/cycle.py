@@ -131,7 +131,7 @@ def _in_blocks(
         parts.append(
             tree_map(lambda leaf: leaf.reshape((done, *leaf.shape[2:])), outputs)
         )
-    while done < length:
+    while done < length or not parts:
         until = min(done + block, length)
         piece = tree_map(lambda leaf, a=done, b=until: leaf[a:b], inputs)
         carry, outputs = advance(carry, piece)

@@ -8,15 +8,24 @@ the action that was taken. It therefore travels as `rollout_extras`.
 import abc
 import functools as ft
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, cast, final
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._custom_types import Keys
-from .._trainable import Coefficient, number
+from ..._expect import expect_flags, is_real
+from ..._tree import shape_text
+from .._errors import CompositionError
+from .._trainable import Coefficient, coefficient, NonTrainable, number
 from ..types import In, output, SampledAction, StatefulModuleOutput, StochasticModule
+from ._parameters import expect_finite
+
+
+as_entropy_weight = ft.partial(coefficient, name="entropy_weight")
+"""Converts the field `entropy_weight`, so that an array in it does not train."""
 
 
 class ActionDistribution(eqx.Module):
@@ -41,7 +50,7 @@ class ActionDistribution(eqx.Module):
 
     @abc.abstractmethod
     def mode(self) -> Any:
-        """The likeliest raw action, for evaluations without noise."""
+        """The likeliest raw action, or a typical one, for evaluations without noise."""
 
     def action(self, raw: Any) -> Any:
         """What the environment receives: the raw action, unless a family says else."""
@@ -77,8 +86,9 @@ class ActionSampler(StochasticModule[In, SampledAction]):
     """The last layer of a policy: draws an action, and says how likely it was.
 
     An author writes `distribution` and declares the two fields. The regularisation
-    loss is minus `entropy_weight` times the entropy. Where `inference` is set, new
-    actions are the distribution's mode.
+    loss is minus `entropy_weight` times the entropy. It is a number, or an array in
+    `NonTrainable`: a bare one would train. Where `inference` is set, new actions are
+    the distribution's mode.
 
     **Example:**
 
@@ -94,6 +104,18 @@ class ActionSampler(StochasticModule[In, SampledAction]):
 
     entropy_weight: eqx.AbstractVar[Coefficient]
     inference: eqx.AbstractVar[bool]
+
+    def __check_init__(self):
+        """Refuses flags that are none, and weights that would train or spoil it."""
+        expect_flags(inference=self.inference, fresh_keys=self.fresh_keys)
+        weight = self.entropy_weight
+        bare = hasattr(weight, "dtype") or not is_real(weight)
+        if bare and not isinstance(weight, NonTrainable):
+            raise TypeError(
+                f"{type(self).__name__}.entropy_weight must be a number, or an array "
+                f"in NonTrainable, got {weight!r}; a bare array would train"
+            )
+        expect_finite(entropy_weight=weight)
 
     @abc.abstractmethod
     def distribution(self, x: In) -> ActionDistribution:
@@ -113,6 +135,20 @@ class ActionSampler(StochasticModule[In, SampledAction]):
         `rollout_extras` is the raw action. No gradient flows through a new one.
         """
         distribution = self.distribution(x)
+        if not isinstance(cast(object, distribution), ActionDistribution):
+            raise CompositionError(
+                f"expected {type(self).__name__}.distribution to return an "
+                f"ActionDistribution, got {type(distribution).__name__}"
+            )
+        family = type(distribution).__name__
+
+        def one_each(numbers: Any, method: str) -> Float[Array, " B"]:
+            if getattr(numbers, "shape", None) != draw.shape:
+                raise CompositionError(
+                    f"expected {family}.{method} to return one number per "
+                    f"environment, {shape_text(draw)}, got {shape_text(numbers)}"
+                )
+            return numbers.astype(jnp.float32)
 
         @ft.cache
         def sample() -> Any:
@@ -123,11 +159,13 @@ class ActionSampler(StochasticModule[In, SampledAction]):
             if rollout_extras is None
             else rollout_extras
         )
+        likelihood = one_each(distribution.log_likelihood(raw), "log_likelihood")
+        entropy = one_each(distribution.entropy(sample), "entropy")
         return output(
-            SampledAction(distribution.action(raw), distribution.log_likelihood(raw)),
+            SampledAction(distribution.action(raw), likelihood),
             batch=len(draw),
-            regularization_loss=-number(self.entropy_weight)
-            * distribution.entropy(sample),
+            regularization_loss=-number(self.entropy_weight, "entropy_weight")
+            * entropy,
             metrics=distribution.metrics(),
             rollout_extras=raw,
         )

@@ -10,9 +10,9 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._custom_types import Keys
-from .._trainable import Coefficient, coefficient
+from .._trainable import Coefficient
 from ._logits import IMPOSSIBLE, read_logits
-from .action_sampler import ActionDistribution, ActionSampler
+from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
 
 @final
@@ -43,17 +43,18 @@ class Bernoulli(ActionDistribution):
         return ((self._finite > 0) & self.allowed).astype(jnp.int32)
 
     def log_likelihood(self, raw: Int[Array, "B n"]) -> Float[Array, " B"]:
-        """Summed over the switches that are allowed."""
+        """Summed over the switches that are allowed; another that is on cannot be."""
         sign = jnp.where(raw == 1, -1.0, 1.0)
-        return self._summed(-jax.nn.softplus(sign * self._finite))
+        chosen = -jax.nn.softplus(sign * self._finite)
+        forced = jnp.where(raw == 1, IMPOSSIBLE, 0.0)
+        return jnp.sum(jnp.where(self.allowed, chosen, forced), axis=-1)
 
     def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
         """In closed form."""
         logits = self._finite
-        return self._summed(
-            jax.nn.sigmoid(logits) * jax.nn.softplus(-logits)
-            + jax.nn.sigmoid(-logits) * jax.nn.softplus(logits)
-        )
+        entropies = jax.nn.sigmoid(logits) * jax.nn.softplus(-logits)
+        entropies += jax.nn.sigmoid(-logits) * jax.nn.softplus(logits)
+        return jnp.sum(jnp.where(self.allowed, entropies, 0.0), axis=-1)
 
     def metrics(self) -> Mapping[str, Float[Array, " B"]]:
         """The entropy, summed over the switches."""
@@ -64,15 +65,12 @@ class Bernoulli(ActionDistribution):
         safe = jnp.where(self.allowed, self.logits, 0.0)
         return jnp.clip(safe, IMPOSSIBLE, -IMPOSSIBLE)
 
-    def _summed(self, values: Float[Array, "B n"]) -> Float[Array, " B"]:
-        return jnp.sum(jnp.where(self.allowed, values, 0.0), axis=-1)
-
 
 @final
 class BernoulliSampler(ActionSampler[Any]):
     """Switches that are on (1) or off (0), each from a logit.
 
-    The input is `logits`, `[B, n]`, or a mapping with `"logits"` and `"mask"`, a
+    The input is `logits`, `[B, n]`, or a tree with parts `logits` and `mask`, a
     boolean `[B, n]` that is True where a switch may be on. Elsewhere it is off, and
     adds 0 to log-likelihood and entropy: where nothing is allowed both are 0. A logit
     of minus infinity forbids too.
@@ -82,10 +80,10 @@ class BernoulliSampler(ActionSampler[Any]):
     loss is minus `entropy_weight` times the entropy.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
     inference: bool = eqx.field(default=False, kw_only=True)
 
-    def distribution(self, x: Float[Array, "..."] | Mapping[str, Array]) -> Bernoulli:
+    def distribution(self, x: Any) -> Bernoulli:
         """From logits `[B, n]`, or from logits and a mask."""
         logits, mask = read_logits(x)
         return Bernoulli(logits, jnp.ones_like(logits, bool) if mask is None else mask)

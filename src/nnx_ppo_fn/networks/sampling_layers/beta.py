@@ -1,5 +1,6 @@
 """Beta distributions, stretched to (-1, 1): bounded without being squashed."""
 
+import functools as ft
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, final
@@ -12,9 +13,9 @@ from jax.scipy.special import betaln, digamma
 from jaxtyping import Array, Float
 
 from ..._custom_types import Keys
-from .._errors import CompositionError
-from .._trainable import Coefficient, coefficient, expect_positive, number
-from .action_sampler import ActionDistribution, ActionSampler
+from .._trainable import Coefficient, coefficient, number
+from ._parameters import expect_scales, halves
+from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
 
 @final
@@ -37,7 +38,9 @@ class Beta(ActionDistribution):
         concentrations = jax.lax.stop_gradient(
             jnp.stack([self.alpha, self.beta], axis=1)
         )
-        log_gammas = jax.vmap(jr.loggamma)(keys, concentrations)
+        log_gammas = jax.vmap(
+            lambda key, each: jr.loggamma(key, each, dtype=each.dtype)
+        )(keys, concentrations)
         return log_gammas[:, 0] - log_gammas[:, 1]
 
     def mode(self) -> Float[Array, "B n"]:
@@ -107,28 +110,28 @@ class BetaSampler(ActionSampler[Float[Array, "B two_actions"]]):
     Policy Gradients in Continuous Control with Deep Reinforcement Learning using the
     Beta Distribution").
 
-    The log-likelihood is that of the action on (-1, 1). The regularisation loss is
+    The log-likelihood is that of the action on (-1, 1). In `float32` it and the entropy
+    are right to 1e-3 up to concentrations of 1000, and to about a millionth of the
+    concentration beyond. The regularisation loss is
     minus `entropy_weight` times the entropy, in closed form. Where `inference` is set a
     new action is the mean, `(alpha - beta) / (alpha + beta)`.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
-    min_concentration: Coefficient = eqx.field(default=1.0, converter=coefficient)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
+    min_concentration: Coefficient = eqx.field(
+        default=1.0, converter=ft.partial(coefficient, name="min_concentration")
+    )
     inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses concentrations that could be 0, as softplus alone can."""
-        expect_positive(min_concentration=self.min_concentration)
+        expect_scales(min_concentration=self.min_concentration)
 
     def distribution(self, x: Float[Array, "B two_actions"]) -> Beta:
         """From raw concentrations `[B, 2 * n]`."""
-        if x.ndim != 2 or x.shape[-1] % 2:
-            raise CompositionError(
-                "expected x [B, 2 * action_size] (raw concentrations alpha, then "
-                f"beta), got {list(x.shape)}"
-            )
-        concentrations = jax.nn.softplus(x.astype(jnp.float32))
-        alpha, beta = jnp.split(
-            concentrations + number(self.min_concentration), 2, axis=-1
+        least = number(self.min_concentration, "min_concentration")
+        alpha, beta = (
+            jax.nn.softplus(raw) + least
+            for raw in halves(x, "raw concentrations alpha, then beta")
         )
         return Beta(alpha, beta)

@@ -1,6 +1,6 @@
 """Choices: one among `n`, or several at once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._custom_types import Keys
+from ..._expect import as_count
 from .._errors import CompositionError
-from .._trainable import Coefficient, coefficient
+from .._trainable import Coefficient
 from ._logits import allowed_logits, entropy_of, log_probabilities, read_logits
-from .action_sampler import ActionDistribution, ActionSampler
+from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
 
 @final
@@ -88,7 +89,7 @@ class MultiCategorical(ActionDistribution):
 class CategoricalSampler(ActionSampler[Any]):
     """One of `n` actions, from logits.
 
-    The input is `logits`, `[B, n]`, or a mapping with `"logits"` and `"mask"`, a
+    The input is `logits`, `[B, n]`, or a tree with parts `logits` and `mask`, a
     boolean `[B, n]` that is True where an action is allowed; a logit of minus infinity
     forbids an action too. A forbidden action is never drawn; with one allowed action
     the log-likelihood and the entropy are 0. Where nothing is allowed the mask is
@@ -98,14 +99,26 @@ class CategoricalSampler(ActionSampler[Any]):
     regularisation loss is minus `entropy_weight` times the entropy, in closed form.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
     inference: bool = eqx.field(default=False, kw_only=True)
 
-    def distribution(self, x: Float[Array, "..."] | Mapping[str, Array]) -> Categorical:
+    def distribution(self, x: Any) -> Categorical:
         """From logits `[B, n]`, or from logits and a mask."""
         logits, mask = read_logits(x)
         mask = jnp.ones_like(logits, bool) if mask is None else mask
         return Categorical(allowed_logits(logits, mask))
+
+
+def _sizes(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Converts integers of Python or NumPy, and refuses choices between nothing."""
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"expected sizes, one for each choice, got {sizes!r}")
+    counts = tuple(
+        as_count(size, name=f"sizes[{choice}]") for choice, size in enumerate(sizes)
+    )
+    if not counts:
+        raise ValueError("expected sizes, one for each choice, got none")
+    return counts
 
 
 @final
@@ -113,7 +126,7 @@ class MultiCategoricalSampler(ActionSampler[Any]):
     """Several independent choices at once, from the logits of all of them.
 
     Choice `i` has `sizes[i]` possibilities. The input is `logits`, `[B, sum(sizes)]`,
-    those of the first choice first, or a mapping with `"logits"` and `"mask"`, as for
+    those of the first choice first, or a tree with parts `logits` and `mask`, as for
     `CategoricalSampler`: each choice obeys its own part of the mask, and ignores it
     where it allows nothing.
 
@@ -122,20 +135,11 @@ class MultiCategoricalSampler(ActionSampler[Any]):
     regularisation loss is minus `entropy_weight` times the entropy.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
-    sizes: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
+    sizes: tuple[int, ...] = eqx.field(static=True, converter=_sizes)
     inference: bool = eqx.field(default=False, kw_only=True)
 
-    def __check_init__(self):
-        """Refuses choices between nothing."""
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(
-                f"expected sizes of at least 1, one for each choice, got {self.sizes}"
-            )
-
-    def distribution(
-        self, x: Float[Array, "..."] | Mapping[str, Array]
-    ) -> MultiCategorical:
+    def distribution(self, x: Any) -> MultiCategorical:
         """From logits `[B, sum(sizes)]`, or from logits and a mask."""
         logits, mask = read_logits(x)
         total = sum(self.sizes)

@@ -1,26 +1,31 @@
 """Normal distributions: as they are, clipped, or squashed into (-1, 1)."""
 
+import functools as ft
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
 from ..._custom_types import Keys
 from ..._keys import normals
+from ..._tree import shape_text
 from .._errors import CompositionError
-from .._trainable import (
-    Coefficient,
-    coefficient,
-    expect_positive,
-    NonTrainable,
-    number,
-)
-from .action_sampler import ActionDistribution, ActionSampler
+from .._trainable import Coefficient, coefficient, NonTrainable, number
+from ._parameters import as_numbers, contents, expect_scales, halves, known
+from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
+
+
+Row: TypeAlias = Sequence[float | int] | NDArray[Any] | Array
+"""One number for each component of an action."""
+
+_as_min_std = ft.partial(coefficient, name="min_std")
+_as_std_scale = ft.partial(coefficient, name="std_scale")
 
 
 @final
@@ -129,6 +134,32 @@ def tanh_normal_log_density(
     return jnp.sum(_normal_log_density(raw_action, mean, std) - log_slope, axis=-1)
 
 
+def _as_log_std(
+    value: Row | NonTrainable[Any] | None,
+) -> Array | NonTrainable[Array] | None:
+    """Converts one number per component to an array, `float32`, that trains or not.
+
+    **Raises:**
+
+    `ValueError` for anything else.
+    """
+    if value is None:
+        return None
+    inside = contents(value)
+    try:
+        array = as_numbers(inside)
+        fits = np.ndim(array) == 1 and np.size(array) > 0
+    except (TypeError, ValueError):
+        array, fits = None, False
+    if not fits:
+        raise ValueError(
+            "expected log_std to be one number per component of the action, such as "
+            f"jnp.zeros(2), got {inside}"
+        )
+    array = jnp.asarray(array, jnp.float32)
+    return NonTrainable(array) if isinstance(value, NonTrainable) else array
+
+
 @final
 class NormalTanhSampler(ActionSampler[Float[Array, "B parameters"]]):
     """A normal distribution squashed by `tanh` into actions in (-1, 1).
@@ -148,38 +179,58 @@ class NormalTanhSampler(ActionSampler[Float[Array, "B parameters"]]):
     new weights. Where `inference` is set a new action is the median, `tanh(mean)`.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
-    min_std: Coefficient = eqx.field(default=1e-3, converter=coefficient)
-    std_scale: Coefficient = eqx.field(default=1.0, converter=coefficient)
-    log_std: Array | NonTrainable[Array] | None = eqx.field(default=None, kw_only=True)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
+    min_std: Coefficient = eqx.field(default=1e-3, converter=_as_min_std)
+    std_scale: Coefficient = eqx.field(default=1.0, converter=_as_std_scale)
+    log_std: Array | NonTrainable[Array] | None = eqx.field(
+        default=None, kw_only=True, converter=_as_log_std
+    )
     inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses standard deviations that could be 0, as softplus alone can."""
-        expect_positive(min_std=self.min_std, std_scale=self.std_scale)
-        _expect_log_std(self.log_std)
+        expect_scales(min_std=self.min_std, std_scale=self.std_scale)
 
     def distribution(self, x: Float[Array, "B parameters"]) -> NormalTanh:
         """From `[B, 2 * n]`, or from `[B, n]` with `log_std`."""
         return NormalTanh(*_mean_and_std(x, self.log_std, self.min_std, self.std_scale))
 
 
-def _bounds(bounds: Any) -> tuple[Coefficient, Coefficient] | None:
-    """Converts a pair of numbers, sequences or arrays; arrays are not looked at."""
+Bound: TypeAlias = int | float | Row | NonTrainable[Array] | None
+
+
+def _as_bounds(
+    bounds: tuple[Bound, Bound] | Row | None,
+) -> tuple[Coefficient, Coefficient] | None:
+    """Converts a pair of numbers or rows, of which one may be open.
+
+    **Raises:**
+
+    `ValueError` for anything else, and for bounds that no number is between.
+    """
     if bounds is None:
         return None
-    low, high = bounds
-    concrete = not any(isinstance(one, Array | NonTrainable) for one in (low, high))
-    if concrete and not np.less(low, high).all():
+    try:
+        low, high = bounds
+        pair = _as_bound(low, -math.inf), _as_bound(high, math.inf)
+        fits = all(np.ndim(contents(one)) < 2 for one in pair)
+        sides = [known(one) for one in pair]
+        if all(side.size for side in sides):
+            fits = fits and bool(np.less(*sides).all())
+    except (TypeError, ValueError):
+        fits, pair = False, None
+    if not fits:
         raise ValueError(
-            f"expected bounds (low, high) with low below high, got {bounds}"
+            "expected bounds (low, high) with low below high, each a number, one "
+            f"number per component of the action, or None, got {bounds}"
         )
-    return _bound(low), _bound(high)
+    return pair
 
 
-def _bound(value: Any) -> Coefficient:
-    kept = isinstance(value, int | float | Array | NonTrainable)
-    return coefficient(value if kept else jnp.asarray(value, jnp.float32))
+def _as_bound(value: Any, open_side: float) -> Coefficient:
+    if isinstance(value, NonTrainable):
+        return value
+    return open_side if value is None else coefficient(as_numbers(value))
 
 
 @final
@@ -188,34 +239,35 @@ class NormalSampler(ActionSampler[Float[Array, "B parameters"]]):
 
     Input and standard deviations are those of `NormalTanhSampler`, `log_std` included.
     With `bounds`, a pair `(low, high)` of numbers or of one number per component, an
-    action is `clip(raw, low, high)`, and its log-likelihood that of the raw action: to
-    PPO, clipping is a part of the environment. So the gradient goes on where an action
-    is clipped, and the density stays a density.
+    action is `clip(raw, low, high)`; `None` leaves a side open. Its log-likelihood is
+    that of the raw action: to PPO, clipping is a part of the environment. So the
+    gradient goes on where an action is clipped, and the density stays a density.
 
     The regularisation loss is minus `entropy_weight` times the entropy of the raw
     action, in closed form. Where `inference` is set a new action is the mean, clipped.
     """
 
-    entropy_weight: Coefficient = eqx.field(converter=coefficient)
-    min_std: Coefficient = eqx.field(default=1e-3, converter=coefficient)
-    std_scale: Coefficient = eqx.field(default=1.0, converter=coefficient)
+    entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
+    min_std: Coefficient = eqx.field(default=1e-3, converter=_as_min_std)
+    std_scale: Coefficient = eqx.field(default=1.0, converter=_as_std_scale)
     bounds: tuple[Coefficient, Coefficient] | None = eqx.field(
-        default=None, kw_only=True, converter=_bounds
+        default=None, kw_only=True, converter=_as_bounds
     )
-    log_std: Array | NonTrainable[Array] | None = eqx.field(default=None, kw_only=True)
+    log_std: Array | NonTrainable[Array] | None = eqx.field(
+        default=None, kw_only=True, converter=_as_log_std
+    )
     inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses standard deviations that could be 0."""
-        expect_positive(min_std=self.min_std, std_scale=self.std_scale)
-        _expect_log_std(self.log_std)
+        expect_scales(min_std=self.min_std, std_scale=self.std_scale)
 
     def distribution(self, x: Float[Array, "B parameters"]) -> Normal:
         """From `[B, 2 * n]`, or from `[B, n]` with `log_std`."""
         mean, std = _mean_and_std(x, self.log_std, self.min_std, self.std_scale)
         if self.bounds is None:
             return Normal(mean, std)
-        low, high = map(number, self.bounds)
+        low, high = map(contents, self.bounds)
         for bound in (low, high):
             if np.shape(bound) not in ((), mean.shape[1:]):
                 raise CompositionError(
@@ -242,41 +294,23 @@ def _moments(
 
 
 def _mean_and_std(
-    x: Float[Array, "..."],
+    x: Any,
     log_std: Any,
     min_std: Coefficient,
     std_scale: Coefficient,
 ) -> tuple[Float[Array, "B n"], Float[Array, "B n"]]:
     """What the parameters `x` say, in `float32`."""
     if log_std is None:
-        if x.ndim != 2 or x.shape[-1] % 2:
-            raise CompositionError(
-                "expected x [B, 2 * action_size] (means, then raw standard "
-                f"deviations), got {list(x.shape)}"
-            )
-        mean, raw = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+        mean, raw = halves(x, "means, then raw standard deviations")
         spread = jax.nn.softplus(raw)
     else:
-        value = _value_of(log_std).astype(jnp.float32)
-        if x.ndim != 2 or x.shape[1:] != value.shape:
+        value = contents(log_std).astype(jnp.float32)
+        shape = getattr(x, "shape", ())
+        if len(shape) != 2 or shape[1:] != value.shape:
             raise CompositionError(
                 f"expected x [B, {len(value)}] (means alone, since the sampler has "
-                f"a log_std), got {list(x.shape)}"
+                f"a log_std), got {shape_text(x)}"
             )
-        mean = x.astype(jnp.float32)
+        mean = jnp.asarray(x, jnp.float32)
         spread = jnp.broadcast_to(jnp.exp(value), mean.shape)
-    return mean, (spread + number(min_std)) * number(std_scale)
-
-
-def _value_of(log_std: Any) -> Any:
-    return log_std.value if isinstance(log_std, NonTrainable) else log_std
-
-
-def _expect_log_std(log_std: Any) -> None:
-    value = _value_of(log_std)
-    if value is None or (eqx.is_inexact_array(value) and value.ndim == 1):
-        return
-    raise ValueError(
-        "expected log_std to be an array of floats, one per component of the action, "
-        f"such as jnp.zeros(2), got {value.dtype} {list(value.shape)}"
-    )
+    return mean, (spread + number(min_std, "min_std")) * number(std_scale, "std_scale")
