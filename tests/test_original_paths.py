@@ -6,6 +6,7 @@ import pytest
 
 
 NAMES = {
+    "networks.recording": ["Recorder", "extract_activations", "with_recording"],
     "networks.types": ["StatefulModule", "StatefulModuleOutput", "PPONetworkOutput"],
     "networks.containers": ["Sequential", "Concat", "Parallel", "Splitter"],
     "networks.delay": ["Delay"],
@@ -43,7 +44,7 @@ NAMES = {
         "VideoConfig",
         "VideoData",
     ],
-    "algorithms.rollout": ["unroll_env"],
+    "algorithms.rollout": ["record_activations_rollout", "unroll_env"],
     "algorithms.ppo": [
         "gae",
         "new_training_state",

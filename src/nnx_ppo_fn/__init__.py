@@ -35,6 +35,11 @@ from .algorithms.config import (
 from .algorithms.evaluation import evaluate as evaluate
 from .algorithms.loss import ppo_loss as ppo_loss
 from .algorithms.ppo import train_ppo as train_ppo
+from .algorithms.recording import (
+    record_activations_rollout as record_activations_rollout,
+    Recording as Recording,
+    recording_memory as recording_memory,
+)
 from .algorithms.replay import replay as replay
 from .algorithms.rollout import (
     initial_rollout_state as initial_rollout_state,
@@ -99,6 +104,12 @@ from .networks.graph import (
 )
 from .networks.lifting import Lift as Lift
 from .networks.normalizer import Normalizer as Normalizer
+from .networks.override import Override as Override, with_override as with_override
+from .networks.recording import (
+    extract_activations as extract_activations,
+    Recorder as Recorder,
+    with_recording as with_recording,
+)
 from .networks.recurrent import (
     GRU as GRU,
     LSTM as LSTM,

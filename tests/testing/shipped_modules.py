@@ -35,9 +35,11 @@ from nnx_ppo_fn import (
     Normalizer,
     NormalSampler,
     NormalTanhSampler,
+    Override,
     Parallel,
     PopulationGraphBuilder,
     PPOAdapter,
+    Recorder,
     Scale,
     Sequential,
     Splitter,
@@ -200,6 +202,13 @@ MODULES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     ),
     "Splitter": lambda key: (Splitter(b=2, a=1), features(4)),
     "Scale": lambda key: (Scale(0.5), observations()),
+    "Recorder": lambda key: (Recorder(LSTM(3, 2, key=key)), features(3)),
+    "Recorder of a Normalizer": lambda key: (Recorder(Normalizer(3)), features(3)),
+    "Override": lambda key: (Override(LSTM(3, 2, key=key), jnp.sin), features(3)),
+    "Override of noise": lambda key: (
+        Override(GaussianNoise(0.3), jnp.sin),
+        features(2),
+    ),
     "network": lambda key: (
         Sequential(
             [

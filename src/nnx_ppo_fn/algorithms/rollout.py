@@ -18,6 +18,7 @@ from ..envs import episode_flags, final_observation, RLEnv
 from ..networks.types import AnyModule
 from ..networks.unroll import reset_where
 from .environments import reset_all, start_all, step_all
+from .recording import record_activations_rollout as record_activations_rollout
 from .types import Rollout, RolloutState, Transition
 
 

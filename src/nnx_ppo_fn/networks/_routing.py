@@ -183,17 +183,28 @@ class Parent(UnrolledModule[Any, In, Out]):
     @final
     def update_statistics(self: Self, rollout_extras: Any) -> Self:
         """The module with every child's statistics brought up to date."""
-        children = named(self.children())
-        updated = self._of_each(
-            lambda name, child: child.update_statistics(rollout_extras[name])
+        return self.with_children(
+            self._of_each(
+                lambda name, child: child.update_statistics(rollout_extras[name])
+            )
         )
-        changed = [name for name in children if updated[name] is not children[name]]
+
+    @final
+    def with_children(self: Self, others: Mapping[Name, AnyModule]) -> Self:
+        """The module with other children.
+
+        **Arguments:**
+
+        - `others`: by name; children that are not among them stay.
+        """
+        children = named(self.children())
+        changed = [name for name in others if others[name] is not children[name]]
         if not changed:
             return self
         return eqx.tree_at(
             lambda parent: [named(parent.children())[name] for name in changed],
             self,
-            [updated[name] for name in changed],
+            [others[name] for name in changed],
         )
 
     def _born(self, keys: Keys) -> Any:

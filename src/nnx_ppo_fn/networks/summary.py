@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
+from .._bytes import bytes_text
 from .._tree import is_key
 from ._errors import located
 from ._routing import named, Parent
@@ -95,7 +96,7 @@ class Summary:
             for row in self.rows
             if row.stays_noisy
         ]
-        size = f"{_bytes_text(self.bytes)} of arrays"
+        size = f"{bytes_text(self.bytes)} of arrays"
         return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], size, *notes])
 
     __repr__ = __str__
@@ -279,12 +280,3 @@ def _is_array(leaf: Any) -> bool:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_CARRY else f"{text[: _LONGEST_CARRY - 3]}..."
-
-
-def _bytes_text(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{count:,} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -29,6 +29,9 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 Module = TypeVar("Module", bound="StatefulModule[Any, Any, Any]")
 
+ACTIVATION_KEY = "__activation__"
+"""Where activations stand among metrics: see `with_recording`."""
+
 
 @final
 class SampledAction(eqx.Module):
@@ -260,6 +263,21 @@ class StatefulModule(eqx.Module, Generic[State, In, Out]):
           (integers arrive as `float32` then).
         """
         return self
+
+    def recorded(self, result: StatefulModuleOutput[Any, Any]) -> Any:
+        """What `with_recording` records of the module; its output unless it is written.
+
+        **Arguments:**
+
+        - `result`: what the module has returned, leaves `[B, ...]` of a step or
+          `[T, B, ...]` of a rollout. Its `next_state` is that of the last step alone
+          and must not be looked at.
+
+        **Returns:**
+
+        A tree of arrays with these leading axes.
+        """
+        return result.output
 
 
 AnyModule: TypeAlias = StatefulModule[Any, Any, Any]
