@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Int
 
 from .._custom_types import Keys
 from .._expect import as_count
-from .._tree import canonical, is_key, tree_map
-from ._errors import CompositionError
+from .._tree import by_path, canonical, is_key, select, tree_map
+from ._errors import CompositionError, expect_like
 from ._trainable import Coefficient, coefficient, number
 from .types import output, StatefulModuleOutput, UnrolledModule
 
@@ -67,7 +67,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         """
         self.k_steps = as_count(k_steps, name="k_steps")
         sample = canonical(sample_input)
-        leaves = _by_name(sample)
+        leaves = by_path(sample)
         if not leaves:
             raise CompositionError(
                 f"Delay expects at least one array in sample_input, got {sample!r}"
@@ -130,7 +130,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         def shifted(buffer: Array, leaf: Array, initial: Array) -> Array:
             before = buffer[jnp.arange(batch)[None], ages]
             late = jnp.concatenate([before, leaf[: length - older]])
-            return jnp.where(_over(remembered, leaf), late, initial[None, :, 0])
+            return select(remembered, late, initial[None, :, 0])
 
         return StatefulModuleOutput(
             self._after(state, fresh, xs, begins[-1]) if length else state,
@@ -155,10 +155,10 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         written = step >= jnp.maximum(begin, 0)[:, None]
 
         def after(buffer: Array, leaf: Array, initial: Array) -> Array:
-            old = jnp.where(_over(was_reset, buffer), initial, buffer)
+            old = select(was_reset, initial, buffer)
             rows = jnp.arange(len(buffer))[:, None]
             new = leaf[jnp.maximum(step, 0), rows]
-            return jnp.where(_over(written, buffer), new, old)
+            return select(written, new, old)
 
         return DelayState(tree_map(after, state.buffer, xs, fresh.buffer), next_slot)
 
@@ -175,50 +175,21 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
     def _expect(self, x: Any, axes: str, rows: tuple[int, ...]) -> Any:
         """`x` with canonical mappings, once it is clear that it is like the sample."""
         x = canonical(x)
-        given = _by_name(x)
-        known = [name for name, *_ in self.leaves]
-        differences = [f"{name} is missing" for name in known if name not in given]
-        differences += [f"{name} is not known" for name in given if name not in known]
-        if differences:
-            raise CompositionError(
-                f"expected {', '.join(known)}, as in Delay's sample_input; "
-                f"{', '.join(differences)}"
-            )
+        sample = {name: (shape, dtype) for name, shape, dtype in self.leaves}
+        given = expect_like(x, sample, axes=axes, source=", as in Delay's sample_input")
         if jtu.tree_structure(x) != self.structure:
             raise CompositionError(
                 f"expected x to be like Delay's sample_input, {self.structure}, got "
                 f"{jtu.tree_structure(x)}"
             )
-        leading = axes.count(",") + 1
-        for name, shape, dtype in self.leaves:
-            leaf = given[name]
-            came = tuple(getattr(leaf, "shape", ()))
-            kind = getattr(leaf, "dtype", type(leaf).__name__)
-            if len(came) < leading or came[leading:] != shape or kind != dtype:
+        for name, leaf in given.items():
+            wanted = (*rows, *leaf.shape[len(rows) :])
+            if leaf.shape != wanted:
                 raise CompositionError(
-                    f"expected {name} {_text(dtype, (axes, *shape))}, as in Delay's "
-                    f"sample_input, got {_text(kind, came)}"
-                )
-            if came[:leading] != rows:
-                raise CompositionError(
-                    f"expected {name} {_text(dtype, (*rows, *shape))}, a row for each "
-                    f"of the carry's, got {_text(kind, came)}"
+                    f"expected {name} {leaf.dtype}{list(wanted)}, a row for each of "
+                    f"the carry's, got {leaf.dtype}{list(leaf.shape)}"
                 )
         return x
-
-
-def _by_name(tree: Any) -> dict[str, Any]:
-    leaves = jtu.tree_leaves_with_path(tree)
-    return {f"x{jtu.keystr(path)}": leaf for path, leaf in leaves}
-
-
-def _over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:
-    """A mask with as many axes as a leaf."""
-    return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
-
-
-def _text(dtype: Any, axes: tuple[Any, ...]) -> str:
-    return f"{dtype}[{', '.join(map(str, axes))}]"
 
 
 def _spec(name: str, leaf: Any) -> tuple[str, tuple[int, ...], Any]:
