@@ -37,6 +37,14 @@ def expect_range(name: str, value: Any, least: float, most: float) -> None:
         raise ValueError(f"{name} must be {bounds}, got {value}")
 
 
+def expect_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raises `ValueError` unless `value` is one of the words `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}"
+        )
+
+
 def expect_flags(**flags: Any) -> None:
     """Raises `TypeError` for a flag that is not a `bool`."""
     for name, value in flags.items():

@@ -6,6 +6,7 @@ accidental twins. Here every child has a *name*, hashed to a tag of at least `2*
 which no `split` of a practical size reaches.
 """
 
+from collections.abc import Callable
 from typing import Any, final
 from zlib import crc32
 
@@ -105,7 +106,27 @@ def normals(draw: Keys, size: int) -> Float[Array, "B {size}"]:
 
     `float32` numbers of shape `[B, size]`.
     """
-    return jax.vmap(lambda key: jr.normal(key, (size,), jnp.float32))(draw)
+    return drawn(jr.normal, draw, (size,))
+
+
+def drawn(
+    sampler: Callable[[Any, tuple[int, ...], Any], Array],
+    keys: Keys,
+    shape: tuple[int, ...],
+) -> Float[Array, "B ..."]:
+    """Random numbers, drawn for each environment from its own key.
+
+    **Arguments:**
+
+    - `sampler`: of `jax.random`, called with a key, a shape and a dtype.
+    - `keys`: one per environment, consumed.
+    - `shape`: of the numbers of one environment.
+
+    **Returns:**
+
+    `float32` numbers `[B, *shape]`.
+    """
+    return jax.vmap(lambda key: sampler(key, shape, jnp.float32))(keys)
 
 
 @final

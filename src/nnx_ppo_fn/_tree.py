@@ -18,8 +18,8 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Any) -> Tree:
     return cast(Tree, jtu.tree_map(function, tree, *rest))
 
 
-def select(mask: Bool[Array, " B"], on_true: Tree, on_false: Tree) -> Tree:
-    """Picks each environment's row from one of two trees.
+def select(mask: Bool[Array, "*rows"], on_true: Tree, on_false: Tree) -> Tree:
+    """Picks each row, usually an environment's, from one of two trees.
 
     A select and never a product: what is not picked may be NaN. Leaves that are
     the same array in both trees are passed through.
@@ -27,7 +27,7 @@ def select(mask: Bool[Array, " B"], on_true: Tree, on_false: Tree) -> Tree:
     **Arguments:**
 
     - `mask`: which rows come from `on_true`.
-    - `on_true`, `on_false`: trees of equal structure, leaves `[B, ...]`.
+    - `on_true`, `on_false`: trees of equal structure, leaves `[*rows, ...]`.
     """
 
     def pick(if_true: Array, if_false: Array) -> Array:
@@ -116,6 +116,14 @@ def branches(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     return [(path[0], child) for path, child in paths if path], structure
 
 
+def by_path(
+    tree: Any, name: str = "x", is_leaf: Callable[[Any], bool] | None = None
+) -> dict[str, Any]:
+    """The leaves of a tree called `name`, by names such as `x['speed']`."""
+    leaves = jtu.tree_leaves_with_path(tree, is_leaf=is_leaf)
+    return {name + jtu.keystr(path): leaf for path, leaf in leaves}
+
+
 def _sorted(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
     try:
         return {key: mapping[key] for key in sorted(mapping)}
@@ -146,6 +154,12 @@ def entries(tree: Any) -> dict[Any, Any] | None:
         key.name: child for key, child in children if isinstance(key, jtu.GetAttrKey)
     }
     return attributes if attributes else None
+
+
+def as_float(leaf: Array) -> Array:
+    """The same numbers; integers and booleans as `float32`."""
+    inexact = jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return leaf if inexact else leaf.astype(jnp.float32)
 
 
 def is_key(leaf: Any) -> bool:

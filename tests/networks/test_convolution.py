@@ -50,7 +50,7 @@ def test_the_encoder_is_convolutions_and_a_dense_layer(getkey):
     expected = []
     for image in np.float64(images).transpose(0, 3, 1, 2):
         for index, stride in ((1, 1), (3, 2)):
-            layer = encoder[index].layer
+            layer = encoder[index].layer.layer
             weight, bias = np.float64(layer.weight), np.float64(layer.bias)
             image = np.tanh(convolution(image, weight, bias, stride))
         dense = encoder[-1]
@@ -97,7 +97,7 @@ def test_initial_weights_are_those_of_flax(getkey):
     nnx = pytest.importorskip("flax.nnx")
 
     encoder = make_conv_encoder((3, 3, 40), 2, key=getkey(), channels=(300,))
-    ours = encoder[1].layer
+    ours = encoder[1].layer.layer
     theirs = nnx.Conv(40, 300, (3, 3), rngs=nnx.Rngs(0))
     # LeCun-normal, cut at two standard deviations: variance 1 / fan-in.
     assert abs(np.std(ours.weight) * (9 * 40) ** 0.5 - 1) < 0.02
@@ -153,7 +153,8 @@ def test_an_encoder_learns_from_images(getkey):
     before, after = network[0], result.network[0]
     for index in (1, 3):
         assert isinstance(before[index], Lift)
-        assert jnp.any(before[index].layer.weight != after[index].layer.weight)
+        kernels = [network[index].layer.layer.weight for network in (before, after)]
+        assert jnp.any(kernels[0] != kernels[1])
     assert float(result.final_metrics["replay/log_ratio_max"]) < 1e-4
 
 

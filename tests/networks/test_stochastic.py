@@ -14,6 +14,7 @@ from helpers import tree_equal
 from nnx_ppo_fn import (
     AR1VariationalBottleneck,
     BernoulliGate,
+    BetaSampler,
     CompositionError,
     Dropout,
     GaussianNoise,
@@ -22,8 +23,8 @@ from nnx_ppo_fn import (
     unroll,
     VariationalBottleneck,
 )
+from nnx_ppo_fn._expect import expect_choice
 from nnx_ppo_fn._keys import advance_keys, normals
-from nnx_ppo_fn.networks.stochastic import _expect_choice
 
 
 # How many standard errors a mean may be off.
@@ -134,6 +135,7 @@ def test_half_precision_rounds_what_was_computed_in_full(layer, shape, getkey):
         lambda **options: BernoulliGate(2, **options),
         lambda **options: VariationalBottleneck(1, **options),
         lambda **options: AR1VariationalBottleneck(1, **options),
+        lambda **options: BetaSampler(0.1, **options),
     ],
 )
 def test_an_episode_can_begin_a_new_chain(make, getkey):
@@ -368,7 +370,7 @@ def test_a_gate_names_the_width_that_it_wants(getkey):
 
 def test_an_unknown_word_is_refused():
     with pytest.raises(ValueError, match="'step' or 'episode', got 'forever'"):
-        _expect_choice("hold", "forever", ("step", "episode"))
+        expect_choice("hold", "forever", ("step", "episode"))
 
 
 def test_a_swept_temperature_does_not_train():

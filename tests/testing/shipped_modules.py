@@ -156,15 +156,10 @@ MODULES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
         CategoricalSampler(0.1),
         masked_logits(),
     ),
-    "MultiCategoricalSampler": lambda key: (
-        MultiCategoricalSampler(0.1, (3, 1)),
-        features(4),
-    ),
     "MultiCategoricalSampler with mask": lambda key: (
-        MultiCategoricalSampler(0.1, (2, 2), fresh_keys=True),
+        MultiCategoricalSampler(0.1, (3, 1), fresh_keys=True),
         masked_logits(),
     ),
-    "BernoulliSampler": lambda key: (BernoulliSampler(0.1), features(4)),
     "BernoulliSampler with mask": lambda key: (
         BernoulliSampler(0.1),
         masked_logits(),
@@ -221,6 +216,12 @@ MODULES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     ),
 }
 """By name: a function that takes a key and gives `(module, example_input)`."""
+
+
+def row_means(tree):
+    """One number for each row of a tree, such as a value."""
+    leaf = jax.tree.leaves(tree)[0].astype(jnp.float32)
+    return jnp.mean(leaf.reshape(len(leaf), -1), axis=-1)
 
 
 def one_of_each_class():

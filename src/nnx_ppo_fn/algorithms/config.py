@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._expect import expect_count, expect_range
+from .._expect import expect_choice, expect_count, expect_range
 from .types import (
     LoggingLevel as LoggingLevel,
     TrainResult as TrainResult,
@@ -138,8 +138,8 @@ class PPOConfig(eqx.Module):
                 "logging_level must be a LoggingLevel, got "
                 f"{self.logging_level!r}; for example LoggingLevel.LOSSES"
             )
-        _expect_choice("truncation", self.truncation, ("bootstrap", "mask", "nnx_ppo"))
-        _expect_choice("advantages_from", self.advantages_from, ("replay", "rollout"))
+        expect_choice("truncation", self.truncation, ("bootstrap", "mask", "nnx_ppo"))
+        expect_choice("advantages_from", self.advantages_from, ("replay", "rollout"))
 
     @property
     def steps_per_iteration(self) -> int:
@@ -236,8 +236,3 @@ def expect_seed(seed: Any) -> None:
     if not isinstance(seed, jax.Array) and not isinstance(seed, np.integer):
         expect_count("seed", seed, least=0)
     expect_range("seed", seed, 0.0, _LARGEST_SEED)
-
-
-def _expect_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

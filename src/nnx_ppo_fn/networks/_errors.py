@@ -1,14 +1,14 @@
 """Errors that say where in the network something did not fit."""
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import TypeCheckError
 
-from .._tree import shape_text
+from .._tree import by_path, shape_text
 
 
 class CompositionError(ValueError):
@@ -95,6 +95,56 @@ def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> N
     ndim = axes.count(",") + 2
     if shape is None or len(shape) != ndim or shape[-1] != size:
         raise CompositionError(f"expected {name} [{axes}, {size}], got {shape_text(x)}")
+
+
+def expect_like(
+    x: Any,
+    expected: Mapping[str, tuple[tuple[int, ...], Any]],
+    *,
+    name: str = "x",
+    axes: str = "B",
+    source: str = "",
+) -> dict[str, Any]:
+    """Refuses a tree with other leaves than those that a module has been made for.
+
+    **Arguments:**
+
+    - `x`: what should be a tree of arrays with the axes `axes` in front.
+    - `expected`: by path, such as `x['speed']`: the shape of a leaf without these axes,
+      and its dtype, or `None` where any will do.
+    - `name`: of the argument, as in the paths.
+    - `axes`: the leading axes, separated by commas.
+    - `source`: where the expectation comes from, for the message.
+
+    **Returns:**
+
+    The leaves of `x`, by path.
+
+    **Raises:**
+
+    `CompositionError` that names the leaf, says what was expected and what came.
+    """
+    leaves = by_path(x, name)
+    differences = [f"{path} is missing" for path in expected if path not in leaves]
+    differences += [f"{path} is not known" for path in leaves if path not in expected]
+    if differences:
+        raise CompositionError(
+            f"expected {', '.join(expected)}{source}; {', '.join(differences)}"
+        )
+    leading = axes.count(",") + 1
+    for path, (shape, dtype) in expected.items():
+        leaf = leaves[path]
+        came = getattr(leaf, "shape", None)
+        fits = came is not None and len(came) >= leading and came[leading:] == shape
+        if fits and (dtype is None or leaf.dtype == dtype):
+            continue
+        wanted = f"[{', '.join([axes, *map(str, shape)])}]"
+        got = type(leaf).__name__ if came is None else shape_text(leaf)
+        if dtype is not None:
+            wanted = f"{dtype}{wanted}"
+            got = got if came is None else f"{leaf.dtype}{got}"
+        raise CompositionError(f"expected {path} {wanted}{source}, got {got}")
+    return leaves
 
 
 def expect_floating(x: Any) -> None:

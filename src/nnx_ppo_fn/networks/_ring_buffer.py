@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Int
 
-from .._tree import tree_map
+from .._tree import select, tree_map
 
 
 # Before every rollout, and far enough from 0 that no delay reaches back so far.
@@ -92,10 +92,10 @@ class RingBuffer(eqx.Module):
         written = step >= jnp.maximum(begin, 0)[:, None]
 
         def after(leaf: Array, new: Array, initial: Array) -> Array:
-            old = jnp.where(over(was_reset, leaf), initial, leaf)
+            old = select(was_reset, initial, leaf)
             rows = jnp.arange(len(leaf))[:, None]
             new = new[jnp.maximum(step, 0), rows]
-            return jnp.where(over(written, leaf), new, old)
+            return select(written, new, old)
 
         return RingBuffer(tree_map(after, self.buffer, xs, fresh.buffer), next_slot)
 
@@ -141,8 +141,3 @@ def shifted(past: Array, xs: Array | None, delay: int, length: int) -> Array:
     if xs is None or delay >= length:
         return older
     return jnp.concatenate([older, xs[: length - delay]])
-
-
-def over(mask: Bool[Array, "..."], leaf: Array) -> Bool[Array, "..."]:
-    """A mask with as many axes as a leaf."""
-    return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))

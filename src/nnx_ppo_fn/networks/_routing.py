@@ -307,6 +307,8 @@ def _routed(container: Container[Any, Any], call: Call, x: Any) -> Any:
     except CompositionError:
         raise
     except Exception as error:
+        if getattr(error, "__notes__", ()):  # of a child, which is named already
+            raise
         axes = "[B, ...]" if len(call.batch_shape) == 1 else "[T, B, ...]"
         error.add_note(
             f"in {type(container).__name__}.route, which sees {axes} here: it counts "

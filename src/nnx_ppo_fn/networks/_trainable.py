@@ -1,5 +1,7 @@
 """Which arrays of a network train."""
 
+import functools as ft
+from collections.abc import Callable
 from typing import Any, final, Generic, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -7,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 from numpy.typing import NDArray
 
@@ -72,9 +75,41 @@ def coefficient(
     return float(value)
 
 
-def value_of(value: Coefficient) -> float | Array:
-    """The number, or several, in a field that `coefficient` has converted."""
+def converted(name: str) -> Callable[[Any], Coefficient]:
+    """What converts the field called `name`, so that an array in it does not train."""
+    return ft.partial(coefficient, name=name)
+
+
+def contents(value: Any) -> Any:
+    """What is inside, if it is kept from training."""
     return value.value if isinstance(value, NonTrainable) else value
+
+
+def known(value: Any, name: str = "a coefficient") -> NDArray[Any]:
+    """Numbers as they will be computed with; none where any is being traced.
+
+    **Arguments:**
+
+    - `value`: a number or several, kept from training or not.
+    - `name`: of the field, for the message.
+
+    **Raises:**
+
+    `TypeError` for what is no number, nor several.
+    """
+    inside = contents(value)
+    if any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(inside)):
+        return np.zeros(0, np.float32)
+    try:
+        given = np.asarray(inside)
+    except (TypeError, ValueError):
+        given = None
+    if given is None or not is_real(given):
+        raise TypeError(
+            f"{name} must be a number or an array of numbers, got {inside!r}"
+        )
+    with np.errstate(over="ignore"):
+        return given.astype(np.float32)
 
 
 def number(
@@ -95,7 +130,7 @@ def number(
     """
     if isinstance(value, float):
         return value
-    array = jnp.asarray(value_of(value))
+    array = jnp.asarray(contents(value))
     if array.ndim:
         raise CompositionError(
             f"expected {name} to be one number, got an array {shape_text(array)}; map "
@@ -105,15 +140,15 @@ def number(
 
 
 def expect_positive(**coefficients: Coefficient) -> None:
-    """Raises `ValueError` for a number that is not above 0; arrays are not looked at.
+    """Raises `ValueError`, by name, for a number that is not above 0.
 
     **Arguments:**
 
     - `coefficients`: by name, as `coefficient` has converted them.
     """
     for name, value in coefficients.items():
-        if isinstance(value, float) and not value > 0:
-            raise ValueError(f"{name} must be greater than 0, got {value:g}")
+        if not np.all(known(value, name) > 0):
+            raise ValueError(f"{name} must be greater than 0, got {contents(value)}")
 
 
 def _is_non_trainable(node: Any) -> bool:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from .._expect import as_count, expect_flags
 from .._keys import expect_key
-from .._tree import shape_text
+from .._tree import as_float, shape_text
 from ._errors import CompositionError
 from .containers import Sequential
 from .factories import Activation, make_mlp_layers
@@ -61,24 +61,19 @@ class Pixels(
         if self.channels_last:
             x = jnp.moveaxis(x, -1, 1)
         if x.dtype == jnp.uint8:
-            x = x.astype(jnp.float32) / 255
-        elif not jnp.issubdtype(x.dtype, jnp.inexact):
-            x = x.astype(jnp.float32)
-        return output(x, batch=len(x))
+            x = as_float(x) / 255
+        return output(as_float(x), batch=len(x))
 
 
 @final
-class Convolution(eqx.nn.Conv2d):
+class Convolution(eqx.Module):
     """`equinox.nn.Conv2d` in the precision of its kernel, whatever the image's."""
 
-    # A type checker makes up a constructor for every dataclass that does not name one.
-    __init__ = eqx.nn.Conv2d.__init__
+    layer: eqx.nn.Conv2d
 
-    def __call__(
-        self, x: Array, *, key: Key[Array, ""] | None = None
-    ) -> Float[Array, "channels height width"]:
+    def __call__(self, x: Array) -> Float[Array, "channels height width"]:
         """`[out_channels, height, width]` from `[in_channels, height, width]`."""
-        return super().__call__(x.astype(self.weight.dtype), key=key)
+        return self.layer(x.astype(self.layer.weight.dtype))
 
 
 def make_conv_encoder(
@@ -105,7 +100,7 @@ def make_conv_encoder(
     Convolutions are not padded, so each makes the image smaller: a side of `n` becomes
     `(n - kernel_size) // stride + 1`. Images of `uint8` are scaled to 0 ... 1; other
     integers and booleans become `float32` as they are. From the first convolution on
-    numbers have the precision of its kernel. A `Convolution` is an
+    numbers have the precision of its kernel. A `Convolution` holds an
     `equinox.nn.Conv2d`; initial kernels are LeCun-normal and biases 0, as in flax.
 
     **Arguments:**
@@ -209,14 +204,16 @@ def _convolution(
     key: Key[Array, ""],
     kernel_init: Initializer,
 ) -> Convolution:
-    conv = Convolution(in_channels, out_channels, kernel_size, stride, key=key)
+    conv = eqx.nn.Conv2d(in_channels, out_channels, kernel_size, stride, key=key)
     # Initialisers take the input's axis to be the last but one, Equinox has it second.
     kernel = kernel_init(
         key, (kernel_size, kernel_size, in_channels, out_channels), jnp.float32
     )
     bias = jnp.zeros_like(cast(Array, conv.bias), kernel.dtype)
-    return eqx.tree_at(
-        lambda layer: (layer.weight, layer.bias),
-        conv,
-        (jnp.transpose(kernel, (3, 2, 0, 1)), bias),
+    return Convolution(
+        eqx.tree_at(
+            lambda layer: (layer.weight, layer.bias),
+            conv,
+            (jnp.transpose(kernel, (3, 2, 0, 1)), bias),
+        )
     )

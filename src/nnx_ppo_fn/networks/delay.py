@@ -11,15 +11,9 @@ from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
 from .._expect import as_count
-from .._tree import canonical, is_key, tree_map
-from ._errors import CompositionError
-from ._ring_buffer import (
-    episode_begins,
-    over,
-    reaches_back,
-    RingBuffer,
-    shifted,
-)
+from .._tree import by_path, canonical, is_key, select, tree_map
+from ._errors import CompositionError, expect_like
+from ._ring_buffer import episode_begins, reaches_back, RingBuffer, shifted
 from ._trainable import Coefficient, coefficient, number
 from .types import output, StatefulModuleOutput, UnrolledModule
 
@@ -65,7 +59,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
         """
         self.k_steps = as_count(k_steps, name="k_steps")
         sample = canonical(sample_input)
-        leaves = _by_name(sample)
+        leaves = by_path(sample)
         if not leaves:
             raise CompositionError(
                 f"Delay expects at least one array in sample_input, got {sample!r}"
@@ -114,7 +108,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
 
         def late(past: Array, leaf: Array, initial: Array) -> Array:
             late = shifted(past, leaf, self.k_steps, len(leaf))
-            return jnp.where(over(remembered, leaf), late, initial[None, :, 0])
+            return select(remembered, late, initial[None, :, 0])
 
         return StatefulModuleOutput(
             state.after(xs, begins, fresh),
@@ -135,45 +129,21 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
     def _expect(self, x: Any, axes: str, rows: tuple[int, ...]) -> Any:
         """`x` with canonical mappings, once it is clear that it is like the sample."""
         x = canonical(x)
-        given = _by_name(x)
-        known = [name for name, *_ in self.leaves]
-        differences = [f"{name} is missing" for name in known if name not in given]
-        differences += [f"{name} is not known" for name in given if name not in known]
-        if differences:
-            raise CompositionError(
-                f"expected {', '.join(known)}, as in Delay's sample_input; "
-                f"{', '.join(differences)}"
-            )
+        sample = {name: (shape, dtype) for name, shape, dtype in self.leaves}
+        given = expect_like(x, sample, axes=axes, source=", as in Delay's sample_input")
         if jtu.tree_structure(x) != self.structure:
             raise CompositionError(
                 f"expected x to be like Delay's sample_input, {self.structure}, got "
                 f"{jtu.tree_structure(x)}"
             )
-        leading = axes.count(",") + 1
-        for name, shape, dtype in self.leaves:
-            leaf = given[name]
-            came = tuple(getattr(leaf, "shape", ()))
-            kind = getattr(leaf, "dtype", type(leaf).__name__)
-            if len(came) < leading or came[leading:] != shape or kind != dtype:
+        for name, leaf in given.items():
+            wanted = (*rows, *leaf.shape[len(rows) :])
+            if leaf.shape != wanted:
                 raise CompositionError(
-                    f"expected {name} {_text(dtype, (axes, *shape))}, as in Delay's "
-                    f"sample_input, got {_text(kind, came)}"
-                )
-            if came[:leading] != rows:
-                raise CompositionError(
-                    f"expected {name} {_text(dtype, (*rows, *shape))}, a row for each "
-                    f"of the carry's, got {_text(kind, came)}"
+                    f"expected {name} {leaf.dtype}{list(wanted)}, a row for each of "
+                    f"the carry's, got {leaf.dtype}{list(leaf.shape)}"
                 )
         return x
-
-
-def _by_name(tree: Any) -> dict[str, Any]:
-    leaves = jtu.tree_leaves_with_path(tree)
-    return {f"x{jtu.keystr(path)}": leaf for path, leaf in leaves}
-
-
-def _text(dtype: Any, axes: tuple[Any, ...]) -> str:
-    return f"{dtype}[{', '.join(map(str, axes))}]"
 
 
 def _spec(name: str, leaf: Any) -> tuple[str, tuple[int, ...], Any]:

@@ -14,7 +14,13 @@ from .._expect import expect_flags
 from .._keys import advance_keys, derive
 from .._tree import shape_text
 from ._errors import CompositionError
-from .types import ChainedModule, output, StatefulModule, StatefulModuleOutput
+from .types import (
+    ChainedModule,
+    has_inference_flag,
+    output,
+    StatefulModule,
+    StatefulModuleOutput,
+)
 
 
 _BY_POSITION = (
@@ -76,7 +82,7 @@ class Lift(ChainedModule[Any, Any, Any, Any]):
             advice = ""
         if draws and not _takes_key(parameters):
             raise CompositionError(
-                f"{name_of(layer)} cannot draw: it takes no `key`{advice}"
+                f"{layer_name(layer)} cannot draw: it takes no `key`{advice}"
             )
         self.layer = layer
         self.draws = draws
@@ -107,8 +113,8 @@ class Lift(ChainedModule[Any, Any, Any, Any]):
             raise
         except Exception as error:
             raise CompositionError(
-                f"expected x [B, ...] with rows that {name_of(self.layer)} takes, got "
-                f"{shape_text(x)}; on one row it raised {_first_line(error)}"
+                f"expected x [B, ...] with rows that {layer_name(self.layer)} takes, "
+                f"got {shape_text(x)}; on one row it raised {_in_one_line(error)}"
             ) from error
         return output(value, batch=len(leaves[0]))
 
@@ -116,21 +122,13 @@ class Lift(ChainedModule[Any, Any, Any, Any]):
         return self.layer(x, key=draw) if self.draws else self.layer(x)
 
 
-def has_inference_flag(tree: Any) -> bool:
-    """Whether `equinox.nn.inference_mode` would change something in a tree."""
-    return any(
-        path and isinstance(path[-1], jtu.GetAttrKey) and path[-1].name == "inference"
-        for path, _ in jtu.tree_leaves_with_path(tree)
-    )
-
-
-def name_of(layer: Any) -> str:
+def layer_name(layer: Any) -> str:
     """How messages call a function, a class or a layer."""
     return getattr(layer, "__name__", type(layer).__name__)
 
 
 def _expect_layer(layer: Any) -> None:
-    name = name_of(layer)
+    name = layer_name(layer)
     if isinstance(layer, type):
         raise CompositionError(
             f"Lift expects a layer, got the class {name}; make one: {name}(...)"
@@ -143,8 +141,8 @@ def _expect_layer(layer: Any) -> None:
     inside = filter(_is_module, jtu.tree_leaves(layer, is_leaf=_is_module))
     for module in inside:
         raise CompositionError(
-            f"{name} holds the module {name_of(module)}, which works on a whole batch; "
-            "put modules in a Sequential, and lift the layers between them"
+            f"{name} holds the module {layer_name(module)}, which works on a whole "
+            "batch; put modules in a Sequential, and lift the layers between them"
         )
     if not callable(layer):
         raise CompositionError(
@@ -208,8 +206,9 @@ def _expect_one_input(
     if len(inputs) > 1 or options or not takes_any:
         given = ", ".join([*needed, *sorted(options)]) or "nothing"
         raise CompositionError(
-            f"Lift calls a layer with one input, but {name_of(layer)} takes {given}. "
-            "Wrap it in an eqx.Module whose __call__ takes one tree and calls it"
+            f"Lift calls a layer with one input, but {layer_name(layer)} takes "
+            f"{given}. Wrap it in an eqx.Module whose __call__ takes one tree and "
+            "calls it"
         )
 
 
@@ -227,7 +226,7 @@ def _takes_key(parameters: Mapping[str, inspect.Parameter] | None) -> bool:
     )
 
 
-def _first_line(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     # Equinox raises some errors with their sentence in pieces.
     lines = "".join(map(str, error.args)).strip().splitlines()
     kind = type(error).__name__

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from .._moments import Moments
-from .._tree import canonical, is_key, merge_time
-from ._errors import CompositionError
+from .._tree import by_path, canonical, is_key, merge_time
+from ._errors import CompositionError, expect_like
 from ._trainable import Coefficient, coefficient, NonTrainable, number
 from .types import output, StatefulModuleOutput, StatelessModule
 
@@ -152,24 +152,10 @@ class Normalizer(StatelessModule[Any, Any]):
 
         `CompositionError` that names what does not fit.
         """
-        moments = _by_path(self.statistics.value, name, is_leaf=_is_moments)
-        leaves = _by_path(x, name)
-        missing = [path for path in moments if path not in leaves]
-        unknown = [path for path in leaves if path not in moments]
-        if missing or unknown:
-            differences = [f"{path} is missing" for path in missing]
-            differences += [f"{path} is not known" for path in unknown]
-            raise CompositionError(
-                f"expected {', '.join(moments)}; {', '.join(differences)}"
-            )
+        moments = by_path(self.statistics.value, name, is_leaf=_is_moments)
+        shapes = {path: (each.mean.shape, None) for path, each in moments.items()}
+        leaves = expect_like(x, shapes, name=name, axes=axes)
         for path, leaf in leaves.items():
-            expected = moments[path].mean.shape
-            leading = axes.count(",") + 1
-            shape = getattr(leaf, "shape", None)
-            if shape is None or len(shape) < leading or shape[leading:] != expected:
-                wanted = ", ".join([axes, *map(str, expected)])
-                came = type(leaf).__name__ if shape is None else list(shape)
-                raise CompositionError(f"expected {path} [{wanted}], got {came}")
             if is_key(leaf) or jnp.issubdtype(leaf.dtype, jnp.complexfloating):
                 raise CompositionError(
                     f"expected real numbers in {path}, got {leaf.dtype}"
@@ -184,11 +170,6 @@ def _std(moments: Moments) -> Array:
 
 def _wide(x: Shaped[Array, "..."]) -> Array:
     return x.astype(jnp.float32)
-
-
-def _by_path(tree: Any, name: str, is_leaf: Any = None) -> dict[str, Any]:
-    leaves = jtu.tree_leaves_with_path(tree, is_leaf=is_leaf)
-    return {name + jtu.keystr(path): leaf for path, leaf in leaves}
 
 
 def _is_moments(node: Any) -> bool:

@@ -5,8 +5,6 @@ rollout. What is drawn is fixed and what the weights make of it is not: gradient
 those of the sample that the same noise gives under the present weights.
 """
 
-import functools as ft
-import math
 from collections.abc import Sequence
 from typing import Any, final, Literal
 
@@ -14,18 +12,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jax.tree_util as jtu
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy.typing import NDArray
 
 from .._custom_types import Features, Keys
-from .._expect import as_count, expect_flags, is_real
-from .._keys import advance_keys, EpisodeKeys, normals
+from .._expect import as_count, expect_choice, expect_flags
+from .._keys import advance_keys, drawn, EpisodeKeys
 from .._tree import shape_text
 from ._errors import CompositionError, expect_features, expect_floating
-from ._trainable import Coefficient, coefficient, expect_positive, number, value_of
+from ._trainable import (
+    Coefficient,
+    coefficient,
+    contents,
+    converted,
+    expect_positive,
+    known,
+    number,
+)
 from .types import ChainedModule, output, StatefulModuleOutput, StochasticModule
 
 
@@ -81,13 +85,13 @@ class GaussianNoise(StochasticModule[Features, Features]):
             fresh_keys=fresh_keys,
             inference=inference,
         )
-        known = _known("std", std)
-        if learned and not np.all(known >= _SMALLEST):
+        scales = known(std, "std")
+        if learned and not np.all(scales >= _SMALLEST):
             raise ValueError(
                 f"a learned std must start above 0, got {std}; its logarithm is what "
                 "is trained"
             )
-        if not np.all((known >= 0) & np.isfinite(known)):
+        if not np.all((scales >= 0) & np.isfinite(scales)):
             raise ValueError(f"std must be at least 0 and finite, got {std}")
         std = _one_or_array(std)
         self.fixed_std = None if learned else coefficient(std)
@@ -101,7 +105,7 @@ class GaussianNoise(StochasticModule[Features, Features]):
         """The scale of the noise, fixed or as it has been learned."""
         if self.log_std is not None:
             return jnp.exp(self.log_std.astype(jnp.float32))
-        return 0.0 if self.fixed_std is None else value_of(self.fixed_std)
+        return 0.0 if self.fixed_std is None else contents(self.fixed_std)
 
     def apply(
         self, draw: Keys, x: Features, rollout_extras: Any = None
@@ -110,8 +114,9 @@ class GaussianNoise(StochasticModule[Features, Features]):
         expect_floating(x)
         if self.inference:
             return output(x, batch=len(x))
-        noise = _for_features(self.std, x, "std") * _normals_like(draw, x)
         wide = _wide(x)
+        normal = drawn(jr.normal, draw, x.shape[1:]).astype(wide.dtype)
+        noise = _for_features(self.std, x, "std") * normal
         noisy = wide * (1 + noise) if self.multiplicative else wide + noise
         return output(noisy.astype(x.dtype), batch=len(x))
 
@@ -128,7 +133,7 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
     every reset brings a fresh key, and there is no `fresh_keys` to ask for one.
     """
 
-    rate: Coefficient = eqx.field(converter=ft.partial(coefficient, name="rate"))
+    rate: Coefficient = eqx.field(converter=converted("rate"))
     hold: Literal["step", "episode"] = eqx.field(default="step", static=True)
     inference: bool = eqx.field(default=False, kw_only=True)
 
@@ -140,7 +145,7 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
                 f"rate must be at least 0 and below 1, got {self.rate:g}; it is the "
                 "probability with which a feature is silenced"
             )
-        _expect_choice("hold", self.hold, ("step", "episode"))
+        expect_choice("hold", self.hold, ("step", "episode"))
 
     def initialize_state(self, keys: Keys) -> EpisodeKeys:
         """The chain, and the first episode's key."""
@@ -165,7 +170,7 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
         if self.inference:
             return output(x, batch=len(x))
         rate = jnp.asarray(number(self.rate, "rate"), jnp.float32)
-        kept = _uniform_like(draw, x) >= rate
+        kept = drawn(jr.uniform, draw, x.shape[1:]) >= rate
         # In a sweep a rate may be 1: the infinity would be in the gradient too.
         scaled = _wide(x) * (1 / jnp.where(rate < 1, 1 - rate, 1))
         return output(jnp.where(kept, scaled, 0).astype(x.dtype), batch=len(x))
@@ -232,9 +237,9 @@ class BernoulliGate(
         """
         size = as_count(size, name="size")
         expect_flags(fresh_keys=fresh_keys, inference=inference)
-        _expect_choice("gradient", gradient, ("straight_through", "relaxed"))
-        known = _known("initial_probability", initial_probability)
-        if not np.all((known >= _SMALLEST) & (known < 1)):
+        expect_choice("gradient", gradient, ("straight_through", "relaxed"))
+        probabilities = known(initial_probability, "initial_probability")
+        if not np.all((probabilities >= _SMALLEST) & (probabilities < 1)):
             raise ValueError(
                 "initial_probability must be strictly between 0 and 1, got "
                 f"{initial_probability}; a gate that is shut for good never learns"
@@ -272,7 +277,7 @@ class BernoulliGate(
             gate = jax.nn.sigmoid(logits)
             gated = wide * gate.astype(wide.dtype)
         else:
-            noisy = logits + _logistic_like(draw, x)
+            noisy = logits + drawn(jr.logistic, draw, x.shape[1:])
             gate = noisy > 0
             gated = _through(gate, self._smooth(logits, noisy), wide)
         return output(
@@ -306,27 +311,6 @@ def _through(
     return jnp.where(gate, x, 0) + residual * finite
 
 
-def _known(name: str, numbers: Numbers) -> NDArray[Any]:
-    """The numbers as they are computed with, to be looked at; none if any is traced.
-
-    **Raises:**
-
-    `TypeError` for what is no number, nor several.
-    """
-    if any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(numbers)):
-        return np.zeros(0, np.float32)
-    try:
-        given = np.asarray(numbers)
-    except (TypeError, ValueError):
-        given = None
-    if given is None or not is_real(given):
-        raise TypeError(
-            f"{name} must be a number or an array of numbers, got {numbers!r}"
-        )
-    with np.errstate(over="ignore"):
-        return given.astype(np.float32)
-
-
 def _one_or_array(numbers: Numbers) -> float | Array:
     if isinstance(numbers, jax.Array | Sequence) or np.ndim(numbers):
         return jnp.asarray(numbers, jnp.float32)
@@ -347,29 +331,6 @@ def _for_features(
         ) from None
 
 
-def _expect_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ValueError(
-            f"{name} must be {' or '.join(map(repr, choices))}, got {given!r}"
-        )
-
-
 def _wide(x: Features) -> Features:
     """`x` in `float32` at least."""
     return x if x.dtype == jnp.float64 else x.astype(jnp.float32)
-
-
-def _normals_like(draw: Keys, x: Features) -> Features:
-    """Standard normal numbers for every feature of `x`, row by row."""
-    noise = normals(draw, math.prod(x.shape[1:])).reshape(x.shape)
-    return noise.astype(_wide(x).dtype)
-
-
-def _uniform_like(draw: Keys, x: Features) -> Features:
-    """Numbers uniform in [0, 1) for every feature of `x`, row by row."""
-    return jax.vmap(lambda key: jr.uniform(key, x.shape[1:], jnp.float32))(draw)
-
-
-def _logistic_like(draw: Keys, x: Features) -> Features:
-    """Standard logistic numbers for every feature of `x`, row by row."""
-    return jax.vmap(lambda key: jr.logistic(key, x.shape[1:], jnp.float32))(draw)

@@ -16,9 +16,10 @@ from .._tree import is_key
 from ._errors import located
 from ._routing import named, Parent
 from ._trainable import NonTrainable
+from .convolution import Convolution
 from .feedforward import Stateless
-from .lifting import has_inference_flag, Lift, name_of
-from .types import AnyModule, expect_module, StatefulModule
+from .lifting import layer_name, Lift
+from .types import AnyModule, expect_module, has_inference_flag, StatefulModule
 
 
 _LONGEST_CARRY = 30
@@ -58,14 +59,21 @@ class Summary:
     """What `summary` found; prints as a table.
 
     - `rows`: one per module, in the order in which they stand in the network.
-    - `trainable`, `non_trainable`: how many numbers there are.
-    - `bytes`: of all of them.
+    - `bytes`: of all numbers.
     """
 
     rows: tuple[Row, ...]
-    trainable: int
-    non_trainable: int
     bytes: int
+
+    @property
+    def trainable(self) -> int:
+        """How many numbers train."""
+        return sum(row.trainable for row in self.rows)
+
+    @property
+    def non_trainable(self) -> int:
+        """How many do not."""
+        return sum(row.non_trainable for row in self.rows)
 
     def __str__(self) -> str:
         """The table."""
@@ -132,8 +140,6 @@ def summary(network: Any) -> Summary:
     arrays = [leaf for leaf in jtu.tree_leaves(network) if _is_array(leaf)]
     return Summary(
         rows,
-        sum(row.trainable for row in rows),
-        sum(row.non_trainable for row in rows),
         sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in arrays),
     )
 
@@ -247,10 +253,10 @@ def _carry_text(carry: Any) -> str:
 
 def _description(module: Any) -> str:
     """A class with its sizes: `Dense(8, 64)`, `Lift(Conv2d(4, 16, (3, 3)))`."""
-    if isinstance(module, Lift):
+    if isinstance(module, Lift | Convolution):
         inside = [_description(module.layer)]
     elif isinstance(module, Stateless):
-        inside = [name_of(module.fn)]
+        inside = [layer_name(module.fn)]
     elif isinstance(module, eqx.Module):
         inside = [
             str(getattr(module, field.name))
@@ -260,7 +266,7 @@ def _description(module: Any) -> str:
             and _is_size(getattr(module, field.name))
         ]
     else:
-        return name_of(module)
+        return layer_name(module)
     name = type(module).__name__
     return f"{name}({', '.join(inside)})" if inside else name
 

@@ -200,6 +200,14 @@ def expect_module(place: str, module: Any) -> None:
     )
 
 
+def has_inference_flag(tree: Any) -> bool:
+    """Whether `equinox.nn.inference_mode` would change something in a tree."""
+    return any(
+        path and isinstance(path[-1], jtu.GetAttrKey) and path[-1].name == "inference"
+        for path, _ in jtu.tree_leaves_with_path(tree)
+    )
+
+
 class StatefulModule(eqx.Module, Generic[State, In, Out]):
     """Any module: three pure methods over a carry, and one over a rollout.
 

@@ -1,6 +1,5 @@
 """Modules that pick from trees of arrays, and put them together."""
 
-import functools as ft
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast, final, TypeAlias
@@ -12,10 +11,18 @@ from jaxtyping import Array
 
 from .._expect import as_count
 from .._suggest import did_you_mean
-from .._tree import branches, canonical, entries, is_key, shape_text, tree_map
+from .._tree import (
+    as_float,
+    branches,
+    canonical,
+    entries,
+    is_key,
+    shape_text,
+    tree_map,
+)
 from ._errors import CompositionError
 from ._routing import batch_shape, expect_rows
-from ._trainable import Coefficient, coefficient, number
+from ._trainable import Coefficient, converted, number
 from .containers import Map as Map, Merge as Merge
 from .types import output, StatefulModuleOutput, StatelessModule
 
@@ -116,7 +123,7 @@ class Scale(StatelessModule[Any, Any]):
     out as a `dict`.
     """
 
-    factor: Coefficient = eqx.field(converter=ft.partial(coefficient, name="factor"))
+    factor: Coefficient = eqx.field(converter=converted("factor"))
 
     def __call__(
         self, state: tuple[()], x: Any, rollout_extras: Any = None
@@ -126,7 +133,7 @@ class Scale(StatelessModule[Any, Any]):
         leaves = expect_numbers(x)
 
         def scaled(leaf: Array) -> Array:
-            leaf = _as_float(leaf)
+            leaf = as_float(leaf)
             return leaf * number(self.factor, "factor", leaf.dtype)
 
         return output(tree_map(scaled, x), batch=len(leaves[0]))
@@ -176,14 +183,8 @@ def expect_numbers(x: Any) -> list[Array]:
     return [leaf for _, leaf in leaves]
 
 
-def _as_float(leaf: Array) -> Array:
-    """The same numbers; integers and booleans as `float32`."""
-    inexact = jnp.issubdtype(leaf.dtype, jnp.inexact)
-    return leaf if inexact else leaf.astype(jnp.float32)
-
-
 def _features(leaf: Array) -> Array:
-    return _as_float(leaf).reshape((len(leaf), math.prod(leaf.shape[1:])))
+    return as_float(leaf).reshape((len(leaf), math.prod(leaf.shape[1:])))
 
 
 def _as_path(name: str, part: Any) -> Path | Callable[[Any], Any]:

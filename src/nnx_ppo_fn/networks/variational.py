@@ -12,7 +12,7 @@ from .._custom_types import Keys
 from .._expect import as_count, expect_flags
 from .._keys import normals
 from ._errors import expect_features, expect_floating
-from ._trainable import Coefficient, coefficient, expect_positive, number
+from ._trainable import Coefficient, converted, expect_positive, number
 from .types import (
     output,
     StatefulModuleOutput,
@@ -40,13 +40,9 @@ class VariationalBottleneck(
     latent_size: int = eqx.field(
         static=True, converter=ft.partial(as_count, name="latent_size")
     )
-    kl_weight: Coefficient = eqx.field(
-        default=1.0, converter=ft.partial(coefficient, name="kl_weight")
-    )
-    min_std: Coefficient = eqx.field(
-        default=1e-6, converter=ft.partial(coefficient, name="min_std")
-    )
-    inference: bool = False
+    kl_weight: Coefficient = eqx.field(default=1.0, converter=converted("kl_weight"))
+    min_std: Coefficient = eqx.field(default=1e-6, converter=converted("min_std"))
+    inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses standard deviations that could be 0."""
@@ -110,18 +106,12 @@ class AR1VariationalBottleneck(
     latent_size: int = eqx.field(
         static=True, converter=ft.partial(as_count, name="latent_size")
     )
-    kl_weight: Coefficient = eqx.field(
-        default=1.0, converter=ft.partial(coefficient, name="kl_weight")
-    )
-    min_std: Coefficient = eqx.field(
-        default=1e-6, converter=ft.partial(coefficient, name="min_std")
-    )
-    ar1_weight: Coefficient = eqx.field(
-        default=1.0, converter=ft.partial(coefficient, name="ar1_weight")
-    )
+    kl_weight: Coefficient = eqx.field(default=1.0, converter=converted("kl_weight"))
+    min_std: Coefficient = eqx.field(default=1e-6, converter=converted("min_std"))
+    ar1_weight: Coefficient = eqx.field(default=1.0, converter=converted("ar1_weight"))
     backprop_through_time: bool = eqx.field(default=True, static=True)
-    inference: bool = False
     fresh_keys: bool = eqx.field(default=False, static=True, kw_only=True)
+    inference: bool = eqx.field(default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses what a `VariationalBottleneck` refuses."""

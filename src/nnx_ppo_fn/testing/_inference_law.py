@@ -7,8 +7,7 @@ import jax
 import jax.tree_util as jtu
 
 from .._tree import is_key
-from ..networks.lifting import has_inference_flag
-from ..networks.types import AnyModule
+from ..networks.types import AnyModule, has_inference_flag
 from ._compare import difference
 from ._compile import unoptimised
 from ._dependence import used_leaves

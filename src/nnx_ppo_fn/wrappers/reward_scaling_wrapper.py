@@ -5,7 +5,7 @@ from typing import Any, final
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from .._tree import tree_map
+from .._tree import as_float, tree_map
 from ..envs.types import EnvState, RLEnv
 from ._abstract_wrapper import AbstractWrapper, replace
 
@@ -61,9 +61,7 @@ class RewardScalingWrapper(AbstractWrapper):
 
     def _scale(self, state: EnvState) -> EnvState:
         def scaled(reward: Any) -> Array:
-            array = jnp.asarray(reward)
-            if not jnp.issubdtype(array.dtype, jnp.inexact):
-                array = array.astype(jnp.float32)
+            array = as_float(jnp.asarray(reward))
             return array * jnp.asarray(self.reward_scale, array.dtype)
 
         return replace(state, reward=tree_map(scaled, state.reward))

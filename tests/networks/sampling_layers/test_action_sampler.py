@@ -190,10 +190,3 @@ def test_a_mask_goes_around_a_memory(getkey):
     mask = jr.bernoulli(getkey(), 0.5, (5, 4)).at[:, 0].set(True)
     x = {"logits": jr.normal(getkey(), (5, 3)), "mask": mask}
     check_module(network, x, key=getkey(), length=4, laws=["replay", "unroll"])
-
-
-def test_fresh_keys_at_a_reset(getkey):
-    keys = jr.split(getkey(), 3)
-    kept, fresh = BetaSampler(0.1), BetaSampler(0.1, fresh_keys=True)
-    assert np.array_equal(*map(jr.key_data, (kept.reset_state(keys), keys)))
-    assert not np.any(jr.key_data(fresh.reset_state(keys)) == jr.key_data(keys))

@@ -13,7 +13,6 @@ from .beta import Beta as Beta, BetaSampler as BetaSampler
 from .categorical import (
     Categorical as Categorical,
     CategoricalSampler as CategoricalSampler,
-    MultiCategorical as MultiCategorical,
     MultiCategoricalSampler as MultiCategoricalSampler,
 )
 from .normal import (

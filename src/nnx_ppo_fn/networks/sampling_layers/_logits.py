@@ -21,8 +21,8 @@ and so would its gradient; sums of many are finite too. `exp` of it is exactly 0
 _LARGEST = float(jnp.finfo(jnp.float32).max)
 
 
-def read_logits(x: Any) -> tuple[Float[Array, "B n"], Bool[Array, "B n"] | None]:
-    """Logits in `float32`, and the mask if there is one.
+def read_logits(x: Any) -> tuple[Float[Array, "B n"], Bool[Array, "B n"]]:
+    """Logits in `float32`, and a mask that allows everything unless there is one.
 
     **Arguments:**
 
@@ -35,7 +35,8 @@ def read_logits(x: Any) -> tuple[Float[Array, "B n"], Bool[Array, "B n"] | None]
     """
     parts = entries(x)
     if parts is None:
-        return _expect_logits(x), None
+        logits = _expect_logits(x)
+        return logits, jnp.ones_like(logits, bool)
     if set(parts) != {"logits", "mask"}:
         raise CompositionError(
             'expected logits [B, n] or a mapping with "logits" and "mask", got one '

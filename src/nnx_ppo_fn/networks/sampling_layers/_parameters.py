@@ -4,19 +4,12 @@ from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
-from numpy.typing import NDArray
 
 from ..._expect import is_real
 from ..._tree import shape_text
 from .._errors import CompositionError
-from .._trainable import Coefficient, NonTrainable
-
-
-def contents(value: Any) -> Any:
-    """What is inside, if it is kept from training."""
-    return value.value if isinstance(value, NonTrainable) else value
+from .._trainable import Coefficient, contents, known
 
 
 def as_numbers(value: Any) -> Any:
@@ -33,31 +26,17 @@ def as_numbers(value: Any) -> Any:
     return value
 
 
-def known(value: Any) -> NDArray[Any]:
-    """Numbers as they will be computed with; none where they are being traced.
-
-    **Arguments:**
-
-    - `value`: a coefficient, or one bound or more.
-    """
-    inside = contents(value)
-    if isinstance(inside, Tracer):
-        return np.zeros(0, np.float32)
-    with np.errstate(over="ignore"):
-        return np.asarray(inside, np.float64).astype(np.float32)
-
-
 def expect_finite(**coefficients: Coefficient) -> None:
     """Raises `ValueError`, by name, for a coefficient that is infinite or NaN."""
     for name, value in coefficients.items():
-        if not np.isfinite(known(value)).all():
+        if not np.isfinite(known(value, name)).all():
             raise ValueError(f"{name} must be finite, got {contents(value)}")
 
 
 def expect_scales(**coefficients: Coefficient) -> None:
     """Raises `ValueError`, by name, for one that is not above 0, or not finite."""
     for name, value in coefficients.items():
-        numbers = known(value)
+        numbers = known(value, name)
         if not np.all((numbers > 0) & np.isfinite(numbers)):
             raise ValueError(
                 f"{name} must be greater than 0 and finite, got {contents(value)}"

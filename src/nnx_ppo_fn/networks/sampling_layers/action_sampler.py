@@ -19,12 +19,12 @@ from ..._custom_types import Keys
 from ..._expect import expect_flags, is_real
 from ..._tree import shape_text
 from .._errors import CompositionError
-from .._trainable import Coefficient, coefficient, NonTrainable, number
+from .._trainable import Coefficient, converted, NonTrainable, number
 from ..types import In, output, SampledAction, StatefulModuleOutput, StochasticModule
 from ._parameters import expect_finite
 
 
-as_entropy_weight = ft.partial(coefficient, name="entropy_weight")
+as_entropy_weight = converted("entropy_weight")
 """Converts the field `entropy_weight`, so that an array in it does not train."""
 
 
@@ -78,7 +78,7 @@ class ActionDistribution(eqx.Module):
         """
 
     def metrics(self) -> Mapping[str, Float[Array, " B"]]:
-        """Numbers for the log, one per environment."""
+        """Numbers for the log beside the `entropy`, one per environment."""
         return {}
 
 
@@ -166,6 +166,6 @@ class ActionSampler(StochasticModule[In, SampledAction]):
             batch=len(draw),
             regularization_loss=-number(self.entropy_weight, "entropy_weight")
             * entropy,
-            metrics=distribution.metrics(),
+            metrics={"entropy": entropy, **distribution.metrics()},
             rollout_extras=raw,
         )

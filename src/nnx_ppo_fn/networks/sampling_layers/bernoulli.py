@@ -1,6 +1,6 @@
 """Switches that are on or off, independently of each other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -10,6 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._custom_types import Keys
+from ..._keys import drawn
 from .._trainable import Coefficient
 from ._logits import IMPOSSIBLE, read_logits
 from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
@@ -34,8 +35,7 @@ class Bernoulli(ActionDistribution):
         That noise stops short of what is rarer than its resolution. A uniform number
         is 0 with a probability of 1e-7, and would then turn anything on.
         """
-        size = self.logits.shape[-1:]
-        noise = jax.vmap(lambda key: jr.logistic(key, size, jnp.float32))(keys)
+        noise = drawn(jr.logistic, keys, self.logits.shape[-1:])
         return ((self._finite + noise > 0) & self.allowed).astype(jnp.int32)
 
     def mode(self) -> Int[Array, "B n"]:
@@ -55,10 +55,6 @@ class Bernoulli(ActionDistribution):
         entropies = jax.nn.sigmoid(logits) * jax.nn.softplus(-logits)
         entropies += jax.nn.sigmoid(-logits) * jax.nn.softplus(logits)
         return jnp.sum(jnp.where(self.allowed, entropies, 0.0), axis=-1)
-
-    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
-        """The entropy, summed over the switches."""
-        return {"entropy": self.entropy(self.mode)}
 
     @property
     def _finite(self) -> Float[Array, "B n"]:
@@ -85,5 +81,4 @@ class BernoulliSampler(ActionSampler[Any]):
 
     def distribution(self, x: Any) -> Bernoulli:
         """From logits `[B, n]`, or from logits and a mask."""
-        logits, mask = read_logits(x)
-        return Bernoulli(logits, jnp.ones_like(logits, bool) if mask is None else mask)
+        return Bernoulli(*read_logits(x))

@@ -1,6 +1,5 @@
 """Beta distributions, stretched to (-1, 1): bounded without being squashed."""
 
-import functools as ft
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, final
@@ -13,7 +12,7 @@ from jax.scipy.special import betaln, digamma
 from jaxtyping import Array, Float
 
 from ..._custom_types import Keys
-from .._trainable import Coefficient, coefficient, number
+from .._trainable import Coefficient, converted, number
 from ._parameters import expect_scales, halves
 from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
@@ -119,7 +118,7 @@ class BetaSampler(ActionSampler[Float[Array, "B two_actions"]]):
 
     entropy_weight: Coefficient = eqx.field(converter=as_entropy_weight)
     min_concentration: Coefficient = eqx.field(
-        default=1.0, converter=ft.partial(coefficient, name="min_concentration")
+        default=1.0, converter=converted("min_concentration")
     )
     inference: bool = eqx.field(default=False, kw_only=True)
 

@@ -1,6 +1,6 @@
 """Choices: one among `n`, or several at once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import equinox as eqx
@@ -20,69 +20,35 @@ from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
 @final
 class Categorical(ActionDistribution):
-    """One of `n` actions.
+    """One of `n` actions, or several independent choices.
 
     **Arguments:**
 
-    - `logits`: `[B, n]`, `float32`; minus infinity for what is impossible.
+    - `logits`: `[B, n]` or `[B, choices, n]`, `float32`, where `n` is the most that any
+      choice has; minus infinity for what is impossible.
     """
 
-    logits: Float[Array, "B n"]
+    logits: Float[Array, "B *choices n"]
 
-    def sample(self, keys: Keys) -> Int[Array, " B"]:
-        """Integers below `n`."""
+    def sample(self, keys: Keys) -> Int[Array, " B *choices"]:
+        """Integers below `n`, one for each choice."""
         drawn = jax.vmap(jr.categorical)(keys, log_probabilities(self.logits))
         return drawn.astype(jnp.int32)
 
-    def mode(self) -> Int[Array, " B"]:
-        """The likeliest action."""
+    def mode(self) -> Int[Array, " B *choices"]:
+        """The likeliest of each choice."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
-    def log_likelihood(self, raw: Int[Array, " B"]) -> Float[Array, " B"]:
-        """The logarithm of the action's probability."""
-        return _picked(log_probabilities(self.logits), raw)
-
-    def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
-        """In closed form."""
-        return entropy_of(log_probabilities(self.logits))
-
-    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
-        """The entropy."""
-        return {"entropy": entropy_of(log_probabilities(self.logits))}
-
-
-@final
-class MultiCategorical(ActionDistribution):
-    """Several independent choices.
-
-    **Arguments:**
-
-    - `logits`: `[B, choices, n]`, `float32`, where `n` is the most that any choice has;
-      minus infinity for what is impossible.
-    """
-
-    logits: Float[Array, "B choices n"]
-
-    def sample(self, keys: Keys) -> Int[Array, "B choices"]:
-        """Integers, one for each choice."""
-        drawn = jax.vmap(jr.categorical)(keys, log_probabilities(self.logits))
-        return drawn.astype(jnp.int32)
-
-    def mode(self) -> Int[Array, "B choices"]:
-        """The likeliest of each."""
-        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
-
-    def log_likelihood(self, raw: Int[Array, "B choices"]) -> Float[Array, " B"]:
-        """Summed over the choices."""
-        return jnp.sum(_picked(log_probabilities(self.logits), raw), axis=-1)
+    def log_likelihood(self, raw: Int[Array, " B *choices"]) -> Float[Array, " B"]:
+        """The logarithm of the probability, summed over the choices."""
+        chosen = jnp.take_along_axis(
+            log_probabilities(self.logits), raw[..., None], axis=-1
+        )
+        return _over_choices(chosen[..., 0])
 
     def entropy(self, sample: Callable[[], Any]) -> Float[Array, " B"]:
         """In closed form, summed over the choices."""
-        return jnp.sum(entropy_of(log_probabilities(self.logits)), axis=-1)
-
-    def metrics(self) -> Mapping[str, Float[Array, " B"]]:
-        """The entropy, summed over the choices."""
-        return {"entropy": self.entropy(self.mode)}
+        return _over_choices(entropy_of(log_probabilities(self.logits)))
 
 
 @final
@@ -104,9 +70,7 @@ class CategoricalSampler(ActionSampler[Any]):
 
     def distribution(self, x: Any) -> Categorical:
         """From logits `[B, n]`, or from logits and a mask."""
-        logits, mask = read_logits(x)
-        mask = jnp.ones_like(logits, bool) if mask is None else mask
-        return Categorical(allowed_logits(logits, mask))
+        return Categorical(allowed_logits(*read_logits(x)))
 
 
 def _sizes(sizes: Iterable[int]) -> tuple[int, ...]:
@@ -139,7 +103,7 @@ class MultiCategoricalSampler(ActionSampler[Any]):
     sizes: tuple[int, ...] = eqx.field(static=True, converter=_sizes)
     inference: bool = eqx.field(default=False, kw_only=True)
 
-    def distribution(self, x: Any) -> MultiCategorical:
+    def distribution(self, x: Any) -> Categorical:
         """From logits `[B, sum(sizes)]`, or from logits and a mask."""
         logits, mask = read_logits(x)
         total = sum(self.sizes)
@@ -148,20 +112,23 @@ class MultiCategoricalSampler(ActionSampler[Any]):
                 f"expected logits [B, {total}] for choices of sizes "
                 f"{list(self.sizes)}, got {list(logits.shape)}"
             )
-        # Choices stand in rows of the same length; what a row lacks is forbidden.
-        rows = np.array(self.sizes)[:, None]
-        columns = np.arange(max(self.sizes))[None, :]
-        exists = np.broadcast_to(columns < rows, (len(logits), rows.size, columns.size))
-        starts = np.cumsum(rows, axis=0) - rows
-        places = np.minimum(starts + columns, total - 1)
-        allowed = exists if mask is None else exists & mask[:, places]
-        # A mask that allows nothing is ignored, but does not make possibilities.
-        allowed = jnp.where(jnp.any(allowed, axis=-1, keepdims=True), allowed, exists)
-        return MultiCategorical(allowed_logits(logits[:, places], allowed))
+        cuts = np.cumsum(self.sizes)[:-1]
+        choices = map(
+            allowed_logits,
+            jnp.split(logits, cuts, axis=-1),
+            jnp.split(mask, cuts, axis=-1),
+        )
+        # Rows of the same length; what a choice lacks cannot be.
+        rows = [
+            jnp.pad(
+                choice,
+                ((0, 0), (0, max(self.sizes) - choice.shape[-1])),
+                constant_values=-jnp.inf,
+            )
+            for choice in choices
+        ]
+        return Categorical(jnp.stack(rows, axis=1))
 
 
-def _picked(
-    log_probabilities: Float[Array, "*rows n"], choice: Int[Array, "*rows"]
-) -> Float[Array, "*rows"]:
-    picked = jnp.take_along_axis(log_probabilities, choice[..., None], axis=-1)
-    return picked[..., 0]
+def _over_choices(numbers: Float[Array, " B *choices"]) -> Float[Array, " B"]:
+    return jnp.sum(numbers, axis=tuple(range(1, numbers.ndim)))

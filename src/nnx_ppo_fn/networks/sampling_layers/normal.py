@@ -1,6 +1,5 @@
 """Normal distributions: as they are, clipped, or squashed into (-1, 1)."""
 
-import functools as ft
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final, TypeAlias
@@ -16,16 +15,86 @@ from ..._custom_types import Keys
 from ..._keys import normals
 from ..._tree import shape_text
 from .._errors import CompositionError
-from .._trainable import Coefficient, coefficient, NonTrainable, number
-from ._parameters import as_numbers, contents, expect_scales, halves, known
+from .._trainable import (
+    Coefficient,
+    coefficient,
+    contents,
+    converted,
+    known,
+    NonTrainable,
+    number,
+)
+from ._parameters import as_numbers, expect_scales, halves
 from .action_sampler import ActionDistribution, ActionSampler, as_entropy_weight
 
 
 Row: TypeAlias = Sequence[float | int] | NDArray[Any] | Array
 """One number for each component of an action."""
 
-_as_min_std = ft.partial(coefficient, name="min_std")
-_as_std_scale = ft.partial(coefficient, name="std_scale")
+Bound: TypeAlias = int | float | Row | NonTrainable[Array] | None
+
+_as_min_std = converted("min_std")
+_as_std_scale = converted("std_scale")
+
+
+def _as_log_std(
+    value: Row | NonTrainable[Any] | None,
+) -> Array | NonTrainable[Array] | None:
+    """Converts one number per component to an array, `float32`, that trains or not.
+
+    **Raises:**
+
+    `ValueError` for anything else.
+    """
+    if value is None:
+        return None
+    inside = contents(value)
+    try:
+        array = as_numbers(inside)
+        fits = np.ndim(array) == 1 and np.size(array) > 0
+    except (TypeError, ValueError):
+        array, fits = None, False
+    if not fits:
+        raise ValueError(
+            "expected log_std to be one number per component of the action, such as "
+            f"jnp.zeros(2), got {inside}"
+        )
+    array = jnp.asarray(array, jnp.float32)
+    return NonTrainable(array) if isinstance(value, NonTrainable) else array
+
+
+def _as_bounds(
+    bounds: tuple[Bound, Bound] | Row | None,
+) -> tuple[Coefficient, Coefficient] | None:
+    """Converts a pair of numbers or rows, of which one may be open.
+
+    **Raises:**
+
+    `ValueError` for anything else, and for bounds that no number is between.
+    """
+    if bounds is None:
+        return None
+    try:
+        low, high = bounds
+        pair = _as_bound(low, -math.inf), _as_bound(high, math.inf)
+        fits = all(np.ndim(contents(one)) < 2 for one in pair)
+        sides = [known(one) for one in pair]
+        if all(side.size for side in sides):
+            fits = fits and bool(np.less(*sides).all())
+    except (TypeError, ValueError):
+        fits, pair = False, None
+    if not fits:
+        raise ValueError(
+            "expected bounds (low, high) with low below high, each a number, one "
+            f"number per component of the action, or None, got {bounds}"
+        )
+    return pair
+
+
+def _as_bound(value: Any, open_side: float) -> Coefficient:
+    if isinstance(value, NonTrainable):
+        return value
+    return open_side if value is None else coefficient(as_numbers(value))
 
 
 @final
@@ -134,32 +203,6 @@ def tanh_normal_log_density(
     return jnp.sum(_normal_log_density(raw_action, mean, std) - log_slope, axis=-1)
 
 
-def _as_log_std(
-    value: Row | NonTrainable[Any] | None,
-) -> Array | NonTrainable[Array] | None:
-    """Converts one number per component to an array, `float32`, that trains or not.
-
-    **Raises:**
-
-    `ValueError` for anything else.
-    """
-    if value is None:
-        return None
-    inside = contents(value)
-    try:
-        array = as_numbers(inside)
-        fits = np.ndim(array) == 1 and np.size(array) > 0
-    except (TypeError, ValueError):
-        array, fits = None, False
-    if not fits:
-        raise ValueError(
-            "expected log_std to be one number per component of the action, such as "
-            f"jnp.zeros(2), got {inside}"
-        )
-    array = jnp.asarray(array, jnp.float32)
-    return NonTrainable(array) if isinstance(value, NonTrainable) else array
-
-
 @final
 class NormalTanhSampler(ActionSampler[Float[Array, "B parameters"]]):
     """A normal distribution squashed by `tanh` into actions in (-1, 1).
@@ -194,43 +237,6 @@ class NormalTanhSampler(ActionSampler[Float[Array, "B parameters"]]):
     def distribution(self, x: Float[Array, "B parameters"]) -> NormalTanh:
         """From `[B, 2 * n]`, or from `[B, n]` with `log_std`."""
         return NormalTanh(*_mean_and_std(x, self.log_std, self.min_std, self.std_scale))
-
-
-Bound: TypeAlias = int | float | Row | NonTrainable[Array] | None
-
-
-def _as_bounds(
-    bounds: tuple[Bound, Bound] | Row | None,
-) -> tuple[Coefficient, Coefficient] | None:
-    """Converts a pair of numbers or rows, of which one may be open.
-
-    **Raises:**
-
-    `ValueError` for anything else, and for bounds that no number is between.
-    """
-    if bounds is None:
-        return None
-    try:
-        low, high = bounds
-        pair = _as_bound(low, -math.inf), _as_bound(high, math.inf)
-        fits = all(np.ndim(contents(one)) < 2 for one in pair)
-        sides = [known(one) for one in pair]
-        if all(side.size for side in sides):
-            fits = fits and bool(np.less(*sides).all())
-    except (TypeError, ValueError):
-        fits, pair = False, None
-    if not fits:
-        raise ValueError(
-            "expected bounds (low, high) with low below high, each a number, one "
-            f"number per component of the action, or None, got {bounds}"
-        )
-    return pair
-
-
-def _as_bound(value: Any, open_side: float) -> Coefficient:
-    if isinstance(value, NonTrainable):
-        return value
-    return open_side if value is None else coefficient(as_numbers(value))
 
 
 @final
