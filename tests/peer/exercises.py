@@ -11,6 +11,7 @@ import jax.random as jr
 import jax.tree_util as jtu
 from nnx_ppo.networks import (
     graph as original_graph,
+    recording,
     recurrent as original_recurrent,
     sampling_layers,
     types,
@@ -22,6 +23,7 @@ from nnx_ppo_fn import (
     ActionSampler,
     AR1VariationalBottleneck,
     envs,
+    extract_activations,
     Filter,
     LSTM,
     NonTrainable,
@@ -33,6 +35,7 @@ from nnx_ppo_fn import (
     StatefulModule,
     StatefulModuleOutput,
     VariationalBottleneck,
+    with_recording,
 )
 from nnx_ppo_fn._tree import is_key
 from nnx_ppo_fn.networks import (
@@ -217,6 +220,22 @@ def a_graph():
         assert (here.src, here.dst, here.delay) == (there.src, there.dst, there.delay)
 
 
+def a_recording():
+    """The same activations: in levels by name there, by path here."""
+    pair = PAIRS["make_mlp"]()
+    x = jr.normal(KEY, (3, *pair.example.shape))
+    ours = with_recording(pair.ours)
+    found = extract_activations(ours(ours.initialize_state(KEYS), x).metrics)
+    with as_released():
+        theirs = recording.with_recording(pair.theirs)
+        stepped = theirs(theirs.initialize_state(3), x)
+        expected = recording.extract_activations(stepped.metrics)
+    assert found.keys() == {f"[{name}]" for name in expected}
+    for name, value in expected.items():
+        assert jnp.allclose(found[f"[{name}]"], value, rtol=1e-6, atol=1e-6)
+    assert our_types.ACTIVATION_KEY == types.ACTIVATION_KEY
+
+
 EXERCISES = {
     name: ft.partial(a_pair, name) for name in PAIRS if name.isidentifier()
 } | {
@@ -229,6 +248,10 @@ EXERCISES = {
     "Connection": a_graph,
     "StatefulModule": a_module_of_ones_own,
     "StatefulModuleOutput": an_output,
+    "Recorder": a_recording,
+    "with_recording": a_recording,
+    "extract_activations": a_recording,
+    "ACTIVATION_KEY": a_recording,
     "PPONetworkOutput": a_network_output,
     "ModuleState": a_state_of_its_own_type,
     "LSTMCarry": an_lstm_carry,
