@@ -1,5 +1,8 @@
 """Runs every test under strict JAX modes and with runtime type checks on."""
 
+import gc
+from pathlib import Path
+
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -28,3 +31,17 @@ def getkey():
         return key
 
     return next_key
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten_programs():
+    """Lets go of compiled programs before a process holds more than Linux allows.
+
+    Each is mapped into memory several times, and a process may have 65,530 mappings;
+    the compiler crashes at the next one.
+    """
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_text().count("\n") > 10_000:
+        jax.clear_caches()
+        gc.collect()
