@@ -29,8 +29,6 @@ ROWS = {
     for cells in rows(PAGE, "Difference")
     for row in [Row(*(cell.replace("`", "") for cell in cells))]
 }
-HERE = {name: row for name, row in ROWS.items() if row.ours != "not yet"}
-NOT_YET = [name for name in ROWS if name not in HERE]
 
 
 def our_object(row):
@@ -48,12 +46,6 @@ def test_the_page_has_every_name_and_no_other():
     }
 
 
-@pytest.mark.parametrize("name", NOT_YET)
-def test_what_is_not_here_yet_is_marked_so(name):
-    with pytest.raises((ImportError, AttributeError)):
-        getattr(importlib.import_module(f"nnx_ppo_fn.{ROWS[name].path}"), name)
-
-
 def test_differences_are_numbered_and_at_most_ten():
     headings = re.findall(r"^### (\d+)\. ", PAGE.read_text(), re.MULTILINE)
     assert headings == [str(number + 1) for number in range(len(headings))]
@@ -62,7 +54,7 @@ def test_differences_are_numbered_and_at_most_ten():
     assert set(re.findall(r"\d+", cited)) == set(headings)
 
 
-CALLED = [name for name, row in HERE.items() if "(" in row.theirs]
+CALLED = [name for name, row in ROWS.items() if "(" in row.theirs]
 
 
 def test_all_that_can_be_called_is_shown_with_its_arguments():
@@ -78,12 +70,6 @@ def test_arguments_are_those_on_the_page(name):
     row = ROWS[name]
     assert row.theirs == call_text(name, PUBLIC[name][1])
     assert row.ours == call_text(name, our_object(row))
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_arguments_of_what_is_not_here_yet(name):
-    value = PUBLIC[name][1]
-    assert ROWS[name].theirs == (call_text(name, value) if callable(value) else name)
 
 
 GONE = {"LSTM": {"use_optimized"}}
@@ -160,7 +146,7 @@ def test_methods_keep_names_and_arguments(name):
             assert here == there
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", ROWS)
 def test_every_name_is_there_and_works(name):
-    our_object(HERE[name])
+    our_object(ROWS[name])
     EXERCISES[name]()
