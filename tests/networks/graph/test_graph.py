@@ -1,3 +1,4 @@
+import re
 from operator import attrgetter
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import pytest
 from graphs import twelve_populations
 from helpers import assert_close, tree_equal
 from nnx_ppo_fn import (
+    CompositionError,
     Dense,
     LSTM,
     Normalizer,
@@ -106,10 +108,15 @@ def test_statistics_on_a_connection_move():
     )
     xs = jr.normal(jr.key(2), (6, 4, 2)) + 3.0
     is_first = jnp.zeros((6, 4), bool)
-    rolled = unroll(graph, graph.initialize_state(KEYS), {"x": xs}, is_first)
-    updated = graph.update_statistics(rolled.rollout_extras)
+
+    @eqx.filter_jit
+    def updated(xs):
+        state = graph.initialize_state(KEYS)
+        extras = unroll(graph, state, {"x": xs}, is_first).rollout_extras
+        return graph.update_statistics(extras)
+
     seen = np.concatenate([np.zeros((1, 4, 2)), xs[:-1]]).reshape(-1, 2)
-    mean = updated.connections["a->b"].transform.layers[0].mean
+    mean = updated(xs).connections["a->b"].transform.layers[0].mean
     np.testing.assert_allclose(mean, seen.mean(axis=0), rtol=1e-5)
 
 
@@ -202,14 +209,47 @@ def test_integers_are_taken_as_numbers():
     assert tree_equal(graph(state, x), graph(state, floats))
 
 
+@pytest.mark.parametrize(
+    "shape, dtype, message",
+    [
+        ((1, 4), jnp.float32, "[B, 4] with [B] = [5], got [1, 4]"),
+        ((5, 3), jnp.float32, "[B, 4], got [5, 3]"),
+        ((5, 4), jnp.complex64, "to hold real numbers, got complex64"),
+        ((6, 1, 4), jnp.float32, "[T, B, 4] with [T, B] = [6, 5], got [6, 1, 4]"),
+        ((1, 5, 4), jnp.float32, "[T, B, 4] with [T, B] = [6, 5], got [1, 5, 4]"),
+        ((7, 5, 4), jnp.float32, "[T, B, 4] with [T, B] = [6, 5], got [7, 5, 4]"),
+    ],
+)
+def test_every_entry_has_a_row_for_every_environment_and_step(shape, dtype, message):
+    graph = (
+        PopulationGraphBuilder(key=jr.key(0))
+        .add_input("a", 2, input_from="x")
+        .add_input("b", 4, input_from="y")
+        .add_output("c", 2)
+        .connect("a", "c")
+        .connect("b", "c")
+        .finalize()
+    )
+    state = graph.initialize_state(jr.split(jr.key(0), 5))
+    rows = (5,) if len(shape) == 2 else (6, 5)
+    x = {"x": jnp.zeros((*rows, 2)), "y": jnp.zeros(shape, dtype)}
+    message = re.escape(f"expected x['y'] {message}")
+    with pytest.raises(CompositionError, match=message):
+        if len(rows) == 1:
+            graph(state, x)
+        else:
+            unroll(graph, state, x, jnp.zeros(rows, jnp.bool_))
+
+
 def test_a_silent_graph_draws_nothing():
     graph = eqx.nn.inference_mode(twelve_populations(jr.key(0)))
     x = {"image": jr.normal(jr.key(1), (4, 2)), "touch": jr.normal(jr.key(2), (4, 2))}
-    values = [
-        graph(graph.initialize_state(jr.split(jr.key(seed), 4)), x).output
-        for seed in (3, 4)
-    ]
-    assert tree_equal(*values)
+
+    @eqx.filter_jit
+    def value(key):
+        return graph(graph.initialize_state(jr.split(key, 4)), x).output
+
+    assert tree_equal(value(jr.key(3)), value(jr.key(4)))
 
 
 def test_the_summary_has_a_row_for_every_population_and_connection():

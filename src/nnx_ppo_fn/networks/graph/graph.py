@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._custom_types import Keys
+from ..._tree import is_key, shape_text
 from .._entries import entries_for
-from .._errors import expect_features
+from .._errors import CompositionError, expect_features
 from .._ring_buffer import episode_begins, reaches_back, RingBuffer, shifted
 from .._routing import (
     batch_shape,
@@ -47,8 +48,8 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
 
     In every step a population sums up what comes in over its connections, and its entry
     of the observation if it is an input, and its activation makes its activity of that.
-    A connection with a delay of `k` brings the activity of `k` steps ago, and 0 in the
-    first `k` steps of an episode.
+    A connection with a delay of `k` applies its transform to the activity of `k` steps
+    ago, and to 0 in the first `k` steps of an episode.
 
     The input is a mapping, a named tuple or a dataclass with exactly the entries that
     input populations take; the output is a `dict` with an entry for every output. All
@@ -107,7 +108,7 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
     ) -> StatefulModuleOutput[GraphState, dict[str, Float[Array, "B _"]]]:
         """One step: populations run in the order of their connections without delay."""
         call = Call(self, run, state.children, rollout_extras, batch_shape(x))
-        inputs = self._inputs(x, "B")
+        inputs = self._inputs(x, call.batch_shape)
         activity: dict[str, Array] = {}
 
         def arriving(connection: Connection) -> Array:
@@ -138,7 +139,7 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
         wiring = self._wiring
         run = unrolled_children(is_first)
         call = Call(self, run, state.children, rollout_extras, is_first.shape)
-        inputs = self._inputs(xs, "T, B")
+        inputs = self._inputs(xs, call.batch_shape)
         begins = episode_begins(is_first)
         past = {name: buffer.past() for name, buffer in state.delays.items()}
         activity: dict[str, Array] = {}
@@ -174,7 +175,7 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
     def _wiring(self) -> Wiring:
         return Wiring(self.populations, self.connections)
 
-    def _inputs(self, x: Any, axes: str) -> dict[str, Array]:
+    def _inputs(self, x: Any, rows: tuple[int, ...]) -> dict[str, Array]:
         """The entry of the observation for every input population, by its name."""
         sources = {
             name: one.input_from
@@ -182,9 +183,19 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
             if one.input_from is not None
         }
         parts = entries_for(sorted(set(sources.values())), x, "input population")
+        axes = "B" if len(rows) == 1 else "T, B"
         for name, source in sources.items():
-            size = self.populations[name].size
-            expect_features(parts[source], size, name=f"x[{source!r}]", axes=axes)
+            entry, size = parts[source], self.populations[name].size
+            expect_features(entry, size, name=f"x[{source!r}]", axes=axes)
+            if entry.shape[:-1] != rows:
+                raise CompositionError(
+                    f"expected x[{source!r}] [{axes}, {size}] with [{axes}] = "
+                    f"[{', '.join(map(str, rows))}], got {shape_text(entry)}"
+                )
+            if is_key(entry) or jnp.iscomplexobj(entry):
+                raise CompositionError(
+                    f"expected x[{source!r}] to hold real numbers, got {entry.dtype}"
+                )
         return {
             name: parts[source].astype(jnp.float32) for name, source in sources.items()
         }
