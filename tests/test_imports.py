@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 
 LAYERS = (
     ("_custom_types", "_expect", "_tree", "_keys", "_counter", "_moments"),
-    ("_bytes", "_suggest", "_extras", "_failures", "_files", "video"),
+    ("_bytes", "_suggest", "_extras", "_failures", "_files", "_xml", "video"),
     ("networks",),
     ("nnx",),
     ("testing",),

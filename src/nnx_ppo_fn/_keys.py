@@ -24,9 +24,22 @@ def expect_key(key: Any) -> None:
     """Raises `TypeError` unless `key` is one typed random key."""
     if is_key(key) and key.shape == ():
         return
-    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
-    given = type(key).__name__ if dtype is None else f"{dtype}{list(shape or ())}"
-    raise TypeError(f"expected one typed key, jax.random.key(seed), got {given}")
+    raise TypeError(f"expected one typed key, jax.random.key(seed), got {_kind(key)}")
+
+
+def expect_keys(keys: Any) -> None:
+    """Raises `TypeError` unless `keys` are typed random keys, `[B]`."""
+    if is_key(keys) and keys.ndim == 1:
+        return
+    raise TypeError(
+        "expected one typed key for each environment, jax.random.split(key, B), got "
+        f"{_kind(keys)}"
+    )
+
+
+def _kind(given: Any) -> str:
+    dtype, shape = getattr(given, "dtype", None), getattr(given, "shape", None)
+    return type(given).__name__ if dtype is None else f"{dtype}{list(shape or ())}"
 
 
 def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:

@@ -41,9 +41,10 @@ def read(picture):
     return [one.text for one in svg.iter(f"{SPACE}text")], svg
 
 
-def drawn(**options):
+def drawn(given=None, **options):
     """The figure itself, as long as it is one."""
     found = []
+    given = recording() if given is None else given
     original = activity_picture._drawn
 
     def kept(*arguments, **more):
@@ -52,7 +53,7 @@ def drawn(**options):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(activity_picture, "_drawn", kept)
-        draw_activity(recording(), **options)
+        draw_activity(given, **options)
     axes = found[0].axes
     return {one.get_ylabel(): one for one in axes if one.get_ylabel()}, axes
 
@@ -113,6 +114,74 @@ def test_modules_are_selected_by_path():
     assert list(panels) == ["[0].S1", "actions['left']", "rewards"]
 
 
+def test_modules_are_drawn_in_the_order_that_was_asked_for():
+    panels, _ = drawn(select=["[0].S1", "[0]*", ""], environment=np.int64(1))
+    names = ["[0].S1", "[0].M1", "network.action", "network.log_likelihood"]
+    assert list(panels) == [*names, "actions['left']", "rewards"]
+
+
+ODD_NAMES = [
+    ("['$x^$']", "['$x^$']"),
+    (".$a$->$b$", ".$a$->$b$"),
+    (".\x00\x1b", ".\ufffd\ufffd"),
+    (".\ud800", ".\ufffd"),
+    (".\uffff", ".\ufffd"),
+    (".M1\nM2", ".M1 M2"),
+    (".神经元", ".神经元"),
+    (".🧠", ".🧠"),
+    (".a<b&c", ".a<b&c"),
+    ("[1]." + "x" * 300, "[1]." + "x" * 11 + "…" + "x" * 16),
+]
+
+
+@pytest.mark.parametrize("path, shown", ODD_NAMES)
+def test_names_are_shown_as_they_are(path, shown):
+    given = recording(activations={path: jnp.ones((6, 3, 2))})
+    picture = draw_activity(given)
+    assert shown in read(picture)[0]
+    picture.encode()
+
+
+def test_long_names_leave_room_for_the_numbers():
+    long = {"[1]." + letter * 300: jnp.ones((6, 3, 2)) for letter in "mMW"}
+    _, axes = drawn(recording(activations=long))
+    assert min(panel.get_position().width for panel in axes[::2]) > 0.4
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_an_episode_of_one_step_can_be_seen(count):
+    values = jnp.ones((6, 3, count))
+    given = recording(
+        activations={"[0]": values}, ongoing=jnp.ones((6, 3), bool).at[1:].set(False)
+    )
+    texts, _ = read(draw_activity(given))
+    assert "environment 0: 1 step, left unfinished" in texts
+    panels, _ = drawn(given)
+    assert panels["rewards"].get_lines()[0].get_marker() == "o"
+    ticks = panels["rewards"].get_xticks()
+    low, high = panels["rewards"].get_xlim()
+    assert [tick for tick in ticks if low <= tick <= high] == [0]
+
+
+def test_a_point_between_missing_ones_can_be_seen():
+    """A line needs two."""
+    nan = np.nan
+    values = jnp.asarray([1, nan, 2, nan, 3, 4])
+    rewards = jnp.broadcast_to(values[:, None], (6, 3))
+    panels, _ = drawn(recording(rewards=rewards), environment=1)
+    (line,) = panels["rewards"].get_lines()[:1]
+    assert line.get_marker() == "o"
+    np.testing.assert_array_equal(line.get_markevery(), [0, 2])
+    (plain,) = drawn(environment=1)[0]["rewards"].get_lines()[:1]
+    assert plain.get_marker() == "None"
+
+
+def test_its_size_is_in_pixels():
+    _, svg = read(draw_activity(recording()))
+    left, top, width, height = map(float, svg.get("viewBox").split())
+    assert (float(svg.get("width")), float(svg.get("height"))) == (width, height)
+
+
 def test_silence_and_missing_numbers_can_be_drawn():
     silent = jnp.zeros((6, 3, 9)).at[2].set(jnp.nan)
     draw_activity(
@@ -132,7 +201,11 @@ def test_the_same_recording_makes_the_same_picture():
     [
         ({"environment": 3}, ValueError, "environment to be below 3"),
         ({"environment": -1}, ValueError, "environment must be at least 0"),
-        ({"select": "[9]"}, ValueError, r"no module stands at '\[9\]'"),
+        ({"select": "[9]"}, ValueError, r"'\[9\]' was not recorded"),
+        ({"select": "[0].M2"}, ValueError, r"not recorded \(did you mean '\[0\].M1'"),
+        ({"select": 3}, TypeError, "select"),
+        ({"select": b"[0]"}, TypeError, "select"),
+        ({"environment": 1.0}, TypeError, "environment"),
         ({"select": "[1]"}, ValueError, r"put out numbers.*'\[1\]'"),
         ({"step_seconds": 0.0}, ValueError, "step_seconds"),
     ],
@@ -140,6 +213,19 @@ def test_the_same_recording_makes_the_same_picture():
 def test_wrong_arguments_are_refused(wrong, error, text):
     with pytest.raises(error, match=text):
         draw_activity(recording(), **wrong)
+
+
+@pytest.mark.parametrize(
+    "changes, options, text",
+    [
+        ({"ongoing": jnp.zeros((6, 3), bool)}, {}, "environment 0 has no steps"),
+        ({"activations": {}}, {"select": "*"}, "no module was recorded"),
+        ({"activations": {}, "actions": (), "rewards": ()}, {}, "nothing to draw"),
+    ],
+)
+def test_recordings_with_nothing_in_them_are_refused(changes, options, text):
+    with pytest.raises(ValueError, match=text):
+        draw_activity(recording(**changes), **options)
 
 
 def test_what_is_missing_is_said(monkeypatch):

@@ -67,7 +67,7 @@ def test_every_array_is_a_variable_under_its_name():
 def test_axes_have_names():
     data = recording().to_xarray()
     assert data["rewards"].dims == ("step", "environment")
-    assert data[".M1->BG"].dims == ("step", "environment", ".M1->BG_feature")
+    assert data[".M1->BG"].dims == ("step", "environment", ".BG_feature")
     axes = ("[0]_feature_0", "[0]_feature_1")
     assert data["[0]"].dims == ("step", "environment", *axes)
     assert data["step"].values.tolist() == [0, 1, 2, 3, 4]
@@ -106,3 +106,34 @@ def test_state_data_is_a_variable():
     data = given.to_xarray()
     name = "state_data['velocity']"
     assert data[name].dims == ("step", "environment", f"{name}_feature")
+
+
+def of_activations(sizes):
+    """A recording of activations with these sizes, by path."""
+    activations = {path: jnp.ones((5, 2, size)) for path, size in sizes.items()}
+    return eqx.tree_at(lambda one: one.activations, recording(), activations)
+
+
+def test_what_arrives_at_a_population_has_its_dimension():
+    """Otherwise a difference of the two would be of every neuron to every other."""
+    sizes = {"[2].A": 3, "[2].I->A": 3, "[2].I->A (2)": 3, "[2].B->A": 3, "[2].I": 4}
+    data = of_activations(sizes).to_xarray()
+    for path in ("[2].A", "[2].I->A", "[2].I->A (2)", "[2].B->A"):
+        assert data[path].dims == ("step", "environment", "[2].A_feature")
+    difference = data["[2].A"] - data["[2].I->A"]
+    np.testing.assert_array_equal(difference.values, np.zeros((5, 2, 3)))
+    assert data["[2].I"].dims == ("step", "environment", "[2].I_feature")
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {".A": 3, ".I->A": 4},
+        {".I->A": 4, ".B->A": 3},
+        {".I->A": 3, ".I->A[0]": 4, ".A": 3, ".A[0]": 5, "['x.y->A']": 6},
+    ],
+)
+def test_other_sizes_have_other_dimensions(sizes):
+    data = of_activations(sizes).to_xarray()
+    for path, size in sizes.items():
+        assert data[path].shape == (5, 2, size)

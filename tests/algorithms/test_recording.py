@@ -1,3 +1,4 @@
+import math
 import re
 
 import equinox as eqx
@@ -14,7 +15,9 @@ from nnx_ppo_fn import (
     extract_activations,
     record_activations_rollout,
     record_episode,
+    Recording,
     recording_memory,
+    summary,
     unroll,
     with_override,
     with_recording,
@@ -84,6 +87,42 @@ def test_steps_picks_those_of_episodes(recording):
     assert picked["done"].sum() >= ended > 0
 
 
+def test_steps_picks_random_keys():
+    keys = jr.split(jr.key(0), (4, 2))
+    ongoing = jnp.arange(4)[:, None] < jnp.asarray([[1, 3]])
+    nothing = jnp.zeros((4, 2))
+    given = Recording({}, (), (), nothing, ongoing, nothing > 0, nothing > 0)
+    picked = given.steps({"key": keys, "x": nothing})
+    assert picked["x"].shape == (4,)
+    expected = jnp.stack([keys[0, 0], keys[0, 1], keys[1, 1], keys[2, 1]])
+    np.testing.assert_array_equal(jr.key_data(picked["key"]), jr.key_data(expected))
+    for wrong in (jnp.zeros((4, 3)), jnp.zeros(4), 0.0, nothing.T):
+        with pytest.raises(ValueError, match=r"expected a part of this recording, .*4"):
+            given.steps({"x": wrong})
+
+
+def test_activations_are_in_the_order_that_was_asked_for():
+    found = record_activations_rollout(
+        ENV,
+        NETWORK,
+        key=KEY,
+        n_envs=1,
+        max_episode_length=1,
+        select=["[3]", "[1]", "[4]*", "[0]"],
+    )
+    paths = [row.place for row in summary(NETWORK).rows]
+    inside = [path for path in paths if path.startswith("[4]")]
+    assert list(found.activations) == ["[3]", "[1]", *inside, "[0]"]
+
+
+def no_function_of_the_state(state):
+    return state.nowhere
+
+
+def returns_no_arrays(state):
+    return {"name": "pole", "x": state.obs}
+
+
 def test_a_network_that_records_already_records_what_is_selected():
     recorded = with_recording(NETWORK, ["[0]", "[4]"])
     chosen = recording_memory(ENV, recorded, select="[2]", **SETTINGS)
@@ -146,8 +185,30 @@ def test_noise_is_there_where_it_is_asked_for(recording):
         ({"select": "[9]"}, ValueError, "no module stands at"),
         ({"n_envs": 0}, ValueError, "n_envs"),
         ({"max_episode_length": 0}, ValueError, "max_episode_length"),
+        ({"select": 3}, TypeError, "select"),
+        ({"select": b"[0]"}, TypeError, "select"),
+        ({"memory_limit": math.nan}, ValueError, "memory_limit"),
+        ({"memory_limit": True}, TypeError, "memory_limit"),
+        ({"memory_limit": "1"}, TypeError, "memory_limit"),
+        ({"memory_limit": None}, TypeError, "memory_limit"),
+        ({"memory_limit": -1}, ValueError, "memory_limit"),
+        ({"state_data": 3}, TypeError, "state_data"),
+        ({"state_data": returns_no_arrays}, TypeError, r"state_data.*'name'\] str"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong, error, text):
     with pytest.raises(error, match=text):
         record_activations_rollout(ENV, NETWORK, key=KEY, **(SETTINGS | wrong))
+
+
+def test_what_state_data_raises_says_so():
+    with pytest.raises(AttributeError) as caught:
+        record_activations_rollout(
+            ENV, NETWORK, key=KEY, state_data=no_function_of_the_state, **SETTINGS
+        )
+    assert any("in state_data" in note for note in caught.value.__notes__)
+
+
+def test_there_need_be_no_limit():
+    small = {"n_envs": 1, "max_episode_length": 1, "select": ()}
+    record_activations_rollout(ENV, NETWORK, key=KEY, memory_limit=math.inf, **small)

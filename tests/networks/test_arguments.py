@@ -15,16 +15,22 @@ from nnx_ppo_fn import (
     BernoulliGate,
     CompositionError,
     Delay,
+    Dense,
     Dropout,
     Filter,
     Flattener,
     GaussianNoise,
     Lift,
+    LSTM,
     make_conv_encoder,
     Normalizer,
+    NormalTanhSampler,
+    PopulationGraphBuilder,
     Scale,
+    Sequential,
     Splitter,
     VariationalBottleneck,
+    with_recording,
 )
 from nnx_ppo_fn.networks._routing import Container
 
@@ -236,3 +242,44 @@ def test_a_swept_scale_may_stand_beside_a_fixed_one():
     np.testing.assert_allclose(
         swept[1], GaussianNoise([0.5, 0.1])(KEYS, x).output, rtol=1e-6
     )
+
+
+def graph():
+    builder = PopulationGraphBuilder(key=KEY).add_input("a", 2, input_from="x")
+    return builder.add_output("b", 2).connect("a", "b", delay=1).finalize()
+
+
+MODULES = [
+    Dense(2, 2, key=KEY),
+    Normalizer(2),
+    LSTM(2, 2, key=KEY),
+    Delay(jnp.zeros(2), 2),
+    GaussianNoise(0.1),
+    GaussianNoise(0.1, fresh_keys=True),
+    Dropout(0.5, hold="episode"),
+    AR1VariationalBottleneck(1),
+    NormalTanhSampler(0.0),
+    Lift(eqx.nn.Dropout(0.5)),
+    Lift(eqx.nn.LayerNorm(2)),
+    Sequential([GaussianNoise(0.1)]),
+    with_recording(LSTM(2, 2, key=KEY), "*"),
+    graph(),
+]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda one: type(one).__name__)
+def test_a_carry_is_born_from_one_key_for_each_environment(module):
+    module.initialize_state(KEYS)
+    for wrong, came in (
+        (KEY, r"key<fry>\[\]"),
+        (KEYS[:2].reshape(1, 2), r"key<fry>\[1, 2\]"),
+        (jr.PRNGKey(0), r"uint32\[2\]"),
+        (4, "int"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(
+            TypeError,
+            match="expected one typed key for each environment, "
+            rf"jax.random.split\(key, B\), got {came}$",
+        ):
+            module.initialize_state(wrong)

@@ -1,3 +1,4 @@
+import dataclasses
 import functools as ft
 
 import equinox as eqx
@@ -22,6 +23,7 @@ from nnx_ppo_fn import (
     Recorder,
     SampledAction,
     Sequential,
+    StatefulModule,
     Stateless,
     StatelessModule,
     summary,
@@ -204,6 +206,17 @@ def shifted(x, by, *, scale=1.0):
     return scale * x + by
 
 
+def within(rows, x):
+    """0 for the features in a slice, or in one of several."""
+    for one in (rows,) if isinstance(rows, slice) else rows:
+        x = x.at[:, one].set(0)
+    return x
+
+
+def ends_only(x):
+    return x.at[:, jnp.array([1, 2])].set(0)
+
+
 def test_partial_functions_compare_by_value():
     equal = {
         "a number": lambda: ft.partial(shifted, by=0.5),
@@ -212,10 +225,61 @@ def test_partial_functions_compare_by_value():
         "of a module": lambda: ft.partial(Clamp(jnp.ones(4))),
         "jax's": lambda: jtu.Partial(shifted, by=0.5),
         "a module": lambda: Clamp(jnp.ones(4)),
+        "a slice": lambda: ft.partial(within, slice(1, 3)),
+        "in a module": lambda: Held(slice(1, 3)),
+        "slices": lambda: ft.partial(within, (slice(0, 1), slice(None, None, 2))),
+        "equinox's": lambda: eqx.Partial(within, slice(1, 3)),
     }
     for name, make in equal.items():
         assert compilations([make(), make()])[0] == 1, name
-    assert compilations([ft.partial(shifted, by=one) for one in (0.5, 1.5)])[0] == 2
+    for make, values in (
+        (lambda by: ft.partial(shifted, by=by), (0.5, 1.5)),
+        (lambda rows: ft.partial(within, rows), (slice(1, 3), slice(1, 2))),
+    ):
+        assert compilations(map(make, values))[0] == 2
+
+
+@pytest.mark.parametrize("partial", [ft.partial, jtu.Partial, eqx.Partial])
+def test_a_slice_arrives_as_one(partial):
+    for fn in (
+        partial(within, slice(1, 3)),
+        partial(within, (slice(1, 2), slice(2, 3))),
+        ft.partial(jax.tree.map, partial(within, slice(1, 3))),
+    ):
+        changed = with_override(network(), {"[0]": fn})
+        found = outputs(changed).output
+        expected = outputs(with_override(network(), {"[0]": ends_only})).output
+        np.testing.assert_array_equal(found, expected)
+
+
+@dataclasses.dataclass
+class Unhashable:
+    by: float
+
+    def __call__(self, x):
+        return x + self.by
+
+
+class Held(eqx.Module):
+    rows: object
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    "fn, what",
+    [
+        (Unhashable(0.5), "Unhashable"),
+        (ft.partial(Unhashable(0.5)), "Unhashable"),
+        (ft.partial(shifted, by={0.5}), "set"),
+        (Held({1, 3}), "set"),
+    ],
+)
+def test_what_cannot_be_compared_by_value_is_refused(fn, what):
+    message = f"{what}.*make a dataclass frozen, or an equinox.Module"
+    with pytest.raises(TypeError, match=message):
+        with_override(network(), {"[0]": fn})
 
 
 def test_other_arrays_do_not_compile_anew():
@@ -258,6 +322,7 @@ def test_the_network_itself_can_be_overridden():
         (lambda x: x > 0, r"got bool \[10, 4\]"),
         (lambda x: {"y": x}, r"got dict of float32 \['y'\] \[10, 4\]"),
         (lambda x: 0.0, "got float 0.0\n"),
+        (lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), "got ShapeDtypeStruct"),
     ],
 )
 def test_another_shape_or_dtype_is_refused(fn, came):
@@ -273,7 +338,7 @@ def test_a_function_of_arrays_does_not_take_a_tree():
     """JAX speaks of the type of an argument that the user has never seen."""
     lesioned = with_override(sampling(), {"[1]": jnp.zeros_like})
     message = (
-        r"in Sequential\[1\] \(Override\): expected an override to take "
+        r"in Sequential\[1\] \(NormalSampler\): expected an override to take "
         r"SampledAction of float32 .action \[10, 2\], .log_likelihood \[10\], got "
         r"TypeError from it: .*functools.partial\(jax.tree.map, fn\) maps"
     )
@@ -297,7 +362,7 @@ def test_what_a_function_raises_on_an_array_is_located():
 def test_in_a_graph_the_population_is_named():
     xs = {"image": XS[..., :2], "touch": XS[..., 1:]}
     changed = with_override(twelve_populations(jr.key(0)), {".V1": jnp.sum})
-    expected = r"PopulationGraph.V1 \(Override\): expected an override to return"
+    expected = r"PopulationGraph.V1 \(Stateless\): expected an override to return"
     with pytest.raises(CompositionError, match=expected):
         outputs(changed, xs)
 
@@ -309,3 +374,41 @@ def test_wrong_arguments_are_refused():
         Override(network(), 0)
     with pytest.raises(CompositionError, match="expected a module"):
         with_override(jnp.tanh, {"": jnp.zeros_like})
+
+
+class Pulse(StatefulModule):
+    """Adds 1 to what comes in, in the third step of an episode."""
+
+    def initialize_state(self, keys):
+        return jnp.zeros(len(keys), jnp.int32)
+
+    def reset_state(self, state):
+        return jnp.zeros_like(state)
+
+    def __call__(self, state, x, rollout_extras=None):
+        value = x + (state == 2)[:, None].astype(x.dtype)
+        return output(value, batch=len(x), next_state=state + 1)
+
+
+def test_a_module_is_no_function_of_an_output():
+    message = "got the module Pulse, which has a carry.*Sequential.*tree_at"
+    with pytest.raises(TypeError, match=message):
+        with_override(network(), {"[0]": Pulse()})
+
+
+def test_what_has_a_memory_can_stand_behind_a_module():
+    """As the message says."""
+    plain = network()
+    pulsed = eqx.tree_at(
+        lambda one: one.layers[0],
+        plain,
+        replace_fn=lambda old: Sequential([old, Pulse()]),
+    )
+    found, expected = outputs(pulsed).output, outputs(plain).output
+    # Both environments begin at the first step, the second one again at the third.
+    kick = np.asarray(plain.layers[1].kernel).sum(0)
+    difference = np.zeros((5, 2, 2))
+    difference[2, 0] = kick
+    assert not IS_FIRST[3:, 1].any() and IS_FIRST[2, 1]
+    difference[4, 1] = kick
+    np.testing.assert_allclose(found - expected, difference, atol=1e-6)

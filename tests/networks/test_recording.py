@@ -33,7 +33,7 @@ from nnx_ppo_fn import (
     with_override,
     with_recording,
 )
-from nnx_ppo_fn.networks._wrapping import matching
+from nnx_ppo_fn.networks._wrapping import matching, selected
 from nnx_ppo_fn.networks.types import ACTIVATION_KEY, has_inference_flag
 from nnx_ppo_fn.testing import check_module
 from testing.shipped_modules import bank, MODULES
@@ -269,6 +269,73 @@ def test_any_name_of_a_child_has_one_path(name, path):
     recorded = with_recording(network, f"{path}[0]")
     found = extract_activations(recorded({name: ((), ())}, x).metrics)
     assert found.keys() == {f"{path}[0]"}
+
+
+def test_an_exact_path_selects_one_module():
+    names = ["a*b", "a.b", "*", "a.*.b", "[0]"]
+    network = Parallel({name: Stateless(jnp.tanh) for name in names})
+    paths = [row.place for row in summary(network).rows]
+    for path in paths:
+        assert matching(path, paths) == [path]
+
+
+def test_a_star_stands_for_any_characters():
+    assert matching(".a*", [".a", ".a\nb", ".b"]) == [".a", ".a\nb"]
+
+
+@pytest.mark.parametrize("select", [3, b"[0]", [3], ["[0]", None], {"[0]": 1}.get])
+def test_what_is_no_selection_is_refused(select):
+    with pytest.raises(TypeError, match="path of a module"):
+        selected(select, ["[0]"])
+
+
+def test_a_selection_is_in_the_order_that_was_asked_for():
+    paths = ["", "[0]", "[1]", "[1].a", "[1].b"]
+    assert selected(["[1].b", "[1]*", "[0]"], paths) == [
+        "[1].b",
+        "[1]",
+        "[1].a",
+        "[0]",
+    ]
+    assert selected("[0]", paths) == ["[0]"]
+    assert selected((), paths) == []
+
+
+def test_no_child_is_called_as_recordings_are():
+    with pytest.raises(ValueError, match="'__activation__'.*recordings"):
+        Parallel({ACTIVATION_KEY: Stateless(jnp.tanh), "b": Stateless(jnp.sin)})
+
+
+def test_a_recorder_of_a_recorder_is_one():
+    x = jr.normal(jr.key(0), (2, 4))
+    twice = Recorder(Recorder(Halves()))
+    np.testing.assert_array_equal(twice((), x).metrics[ACTIVATION_KEY], x[:, :2])
+    xs, is_first = jnp.stack([x, -x]), jnp.zeros((2, 2), jnp.bool_)
+    found = unroll(twice, (), xs, is_first).metrics[ACTIVATION_KEY]
+    np.testing.assert_array_equal(found, xs[..., :2])
+
+
+def six_features(x):
+    return x.reshape(len(x), 6)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda net: net,
+        with_recording,
+        lambda net: with_override(net, {"*": identity}),
+        lambda net: with_recording(with_override(net, {"*": identity}), "*"),
+    ],
+)
+def test_errors_name_the_module_inside(around):
+    network = around(layers(jr.key(0)))
+    with pytest.raises(CompositionError, match=r"^in Sequential\[0\] \(Dense\): "):
+        network(((), ()), jnp.ones((2, 5)))
+    broken = around(Sequential([Stateless(six_features)]))
+    with pytest.raises(TypeError) as caught:
+        broken(((),), jnp.ones((2, 5)))
+    assert "in Sequential[0] (Stateless)" in caught.value.__notes__
 
 
 def test_names_that_look_like_paths_are_not_taken_for_them():

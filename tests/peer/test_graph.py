@@ -40,6 +40,18 @@ LENGTH, BATCH = 30, 4
 LATE = jax.ShapeDtypeStruct((5,), jnp.float32)
 
 
+def episodes(touch_size):
+    """Observations, and where episodes begin; the first environment has only one."""
+    keys = jr.split(jr.key(1), 3)
+    xs = {
+        "image": jr.normal(keys[0], (LENGTH, BATCH, 3)),
+        "touch": jr.normal(keys[1], (LENGTH, BATCH, touch_size)),
+    }
+    is_first = jr.bernoulli(keys[2], 0.15, (LENGTH, BATCH)).at[:, 0].set(False)
+    assert np.sum(is_first) >= 5
+    return xs, is_first
+
+
 def described(builder):
     """The same calls for both libraries."""
     builder.add_input("eye", 3, input_from="image", activation=jnp.tanh)
@@ -90,13 +102,7 @@ def test_thirty_steps_with_resets_give_the_same_numbers():
         their_state = theirs.initialize_state(BATCH)
     ours = with_weights(theirs, described(PopulationGraphBuilder(key=KEY)).finalize())
     our_state = ours.initialize_state(jr.split(KEY, BATCH))
-    keys = jr.split(jr.key(1), 3)
-    xs = {
-        "image": jr.normal(keys[0], (LENGTH, BATCH, 3)),
-        "touch": jr.normal(keys[1], (LENGTH, BATCH, 2)),
-    }
-    is_first = jr.bernoulli(keys[2], 0.15, (LENGTH, BATCH)).at[:, 0].set(False)
-    assert np.sum(is_first) >= 5
+    xs, is_first = episodes(2)
 
     expected = stepper(theirs)(their_state, xs, is_first)
     by_steps = our_steps(ours, our_state, xs, is_first)
@@ -171,12 +177,7 @@ def test_transforms_remember_and_report_as_the_original_s():
     )
     ours = with_weights(theirs, ours.finalize())
     our_state = ours.initialize_state(jr.split(KEY, BATCH))
-    keys = jr.split(jr.key(1), 3)
-    xs = {
-        "image": jr.normal(keys[0], (LENGTH, BATCH, 3)),
-        "touch": jr.normal(keys[1], (LENGTH, BATCH, 4)),
-    }
-    is_first = jr.bernoulli(keys[2], 0.15, (LENGTH, BATCH)).at[:, 0].set(False)
+    xs, is_first = episodes(4)
 
     expected = stepper(theirs)(their_state, xs, is_first)
     by_steps = our_steps(ours, our_state, xs, is_first)

@@ -1,21 +1,25 @@
 """A picture of what the modules of a network did in an episode."""
 
 import io
+import re
+import warnings
 from collections.abc import Sequence
-from typing import Any, final, NamedTuple
+from typing import Any, final, NamedTuple, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._expect import expect_count, expect_range
+from .._expect import as_count, expect_range
 from .._extras import import_extra
-from ..networks._wrapping import matching
+from .._xml import valid_xml
+from ..networks._wrapping import selected
 from ..networks.graph import SVG
 from .recorded_arrays import NETWORK, numbers_in
 from .recording import Recording
 
 
 _MOST_LINES = 4
+_LONGEST_NAME = 32
 _WIDTH, _BORDER = 9.0, 0.9
 _MAP_HEIGHT, _LINE_HEIGHT = 1.15, 0.7
 _COLOURS = ("#1f5fa8", "#e08214", "#3a8f5c", "#8e5ea2")
@@ -40,13 +44,14 @@ def draw_activity(
     recording: Recording,
     select: str | Sequence[str] | None = None,
     *,
-    environment: int = 0,
+    environment: SupportsIndex = 0,
     step_seconds: float | None = None,
 ) -> SVG:
     """Draws what the modules of a network did in one episode, step by step.
 
     There is a row for each module that was recorded, or for each array of it if it put
-    out a tree, and then rows for the actions and the rewards. Up to four features are
+    out a tree, in the order of `select`, and then rows for the actions and the rewards.
+    Up to four features are
     lines. More are a map with a line of pixels for each, white where it is 0, blue
     above and red below; every row has a scale of its own, which stands beside it. The
     picture ends with the episode and says how that ended, with a red line if it did.
@@ -79,7 +84,7 @@ def draw_activity(
     ```
     """
     _, n_envs = recording.ongoing.shape
-    expect_count("environment", environment, least=0)
+    environment = as_count(environment, name="environment", least=0)
     if environment >= n_envs:
         raise ValueError(
             f"expected environment to be below {n_envs}, as many as were recorded, got "
@@ -88,33 +93,42 @@ def draw_activity(
     if step_seconds is not None:
         expect_range("step_seconds", step_seconds, 1e-9, 1e9)
     matplotlib = import_extra("matplotlib", extra="plot", purpose="draw_activity")
-    rows = _rows(recording, select, environment)
+    length, how = _ended(recording, environment)
+    rows = _rows(recording, select, environment, length)
     steady = {"svg.hashsalt": "nnx_ppo_fn", "svg.fonttype": "none"}
-    with matplotlib.rc_context(steady):
-        length, how = _ended(recording, environment)
+    with matplotlib.rc_context(steady), warnings.catch_warnings():
+        # Letters are drawn by whoever shows the picture, in fonts of their own.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         figure = _drawn(rows, length, step_seconds, has_end=how != _UNFINISHED)
-        title = f"environment {environment}: {length} steps, {how}"
+        steps = "1 step" if length == 1 else f"{length} steps"
+        title = f"environment {environment}: {steps}, {how}"
         figure.suptitle(title, fontsize=10, color=_INK)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
-    return SVG(text[text.index("<svg") :])
+    text = text[text.index("<svg") :]
+    return SVG(re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2))
 
 
 def _rows(
-    recording: Recording, select: str | Sequence[str] | None, environment: int
+    recording: Recording,
+    select: str | Sequence[str] | None,
+    environment: int,
+    length: int,
 ) -> list[_Row]:
     """The numbers of one episode, the modules' first."""
     paths = list(recording.activations)
+    if select is not None and not paths:
+        raise ValueError(
+            "no module was recorded; give record_activations_rollout a select with "
+            "the paths of some"
+        )
     if select is not None:
-        patterns = [select] if isinstance(select, str) else select
-        chosen = {path for one in patterns for path in matching(one, paths)}
-        paths = [path for path in paths if path in chosen]
-    length = int(recording.lifespans[environment])
+        paths = selected(select, paths, absent="{} was not recorded")
 
     def found(tree: Any, name: str) -> list[_Row]:
         return [
-            _Row(place, array[:length, environment].reshape(length, -1))
+            _Row(_shown(place), array[:length, environment].reshape(length, -1))
             for place, array in numbers_in(tree, name)
             if array.dtype.kind in "fiub" and array[0, 0].size
         ]
@@ -129,16 +143,32 @@ def _rows(
             "expected modules that put out numbers, but there are none in what "
             f"{', '.join(map(repr, paths))} put out"
         )
-    return (
-        modules
-        + found(recording.actions, "actions")
-        + found(recording.rewards, "rewards")
-    )
+    rows = [
+        *modules,
+        *found(recording.actions, "actions"),
+        *found(recording.rewards, "rewards"),
+    ]
+    if not rows:
+        raise ValueError("there is nothing to draw: the recording holds no numbers")
+    return rows
+
+
+def _shown(name: str) -> str:
+    """A name as it fits into the picture, in one line."""
+    name = re.sub(r"\s+", " ", valid_xml(name))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    half = _LONGEST_NAME // 2
+    return f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _ended(recording: Recording, environment: int) -> tuple[int, str]:
     """How many steps an episode has, and how it ended."""
     length = int(recording.lifespans[environment])
+    if length == 0:
+        raise ValueError(
+            f"environment {environment} has no steps: none of them is ongoing"
+        )
     if not recording.done[length - 1, environment]:
         return length, _UNFINISHED
     by_limit = bool(recording.truncated[length - 1, environment])
@@ -164,13 +194,20 @@ def _drawn(
         side = figure.add_subplot(grid[index, 1])
         (_draw_map if row.is_map else _draw_lines)(figure, panel, side, row, scale)
         panel.set_ylabel(
-            row.name, rotation=0, ha="right", va="center", fontsize=9, color=_INK
+            row.name,
+            rotation=0,
+            ha="right",
+            va="center",
+            fontsize=9,
+            color=_INK,
+            parse_math=False,
         )
         panel.tick_params(labelsize=7, labelbottom=index == len(rows) - 1)
         panels.append(panel)
     panels[0].set_xlim(-0.5 * scale, (length - 0.5) * scale)
     in_steps = step_seconds is None
-    panels[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=in_steps))
+    ticks = MaxNLocator("auto", integer=in_steps, min_n_ticks=1)
+    panels[-1].xaxis.set_major_locator(ticks)
     panels[-1].set_xlabel("step" if in_steps else "seconds", fontsize=9)
     for panel in panels if has_end else ():
         panel.axvline((length - 0.5) * scale, color=_END, linewidth=2, clip_on=False)
@@ -203,14 +240,18 @@ def _draw_lines(figure: Any, panel: Any, side: Any, row: _Row, scale: float) -> 
     """A line for each feature, and which is which."""
     times = scale * np.arange(len(row.values))
     style = "default" if row.values.dtype.kind == "f" else "steps-mid"
-    for feature, values in enumerate(row.values.T):
+    for feature, values in enumerate(row.values.astype(np.float64).T):
+        alone = _alone(values)
         panel.plot(
             times,
-            values.astype(np.float64),
+            values,
             color=_COLOURS[feature],
             linewidth=1.2,
             drawstyle=style,
             label=str(feature),
+            marker="o" if alone else None,
+            markersize=3,
+            markevery=alone,
         )
     panel.margins(y=0.15)
     for edge in ("top", "right"):
@@ -221,3 +262,12 @@ def _draw_lines(figure: Any, panel: Any, side: Any, row: _Row, scale: float) -> 
         side.legend(
             lines, names, loc="center left", frameon=False, fontsize=7, handlelength=1
         )
+
+
+def _alone(values: NDArray[np.float64]) -> list[int]:
+    """The steps that no line reaches, because those beside them are missing."""
+    there = np.isfinite(values)
+    beside = np.zeros_like(there)
+    beside[1:] |= there[:-1]
+    beside[:-1] |= there[1:]
+    return np.flatnonzero(there & ~beside).tolist()

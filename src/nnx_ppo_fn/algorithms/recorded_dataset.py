@@ -1,6 +1,10 @@
 """A recording as a data set of xarray."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
+
+from numpy.typing import NDArray
 
 from .._extras import import_extra
 from .recorded_arrays import NETWORK, numbers_in
@@ -15,6 +19,7 @@ _DESCRIPTIONS = {
     "truncated": "whether a time limit ended it",
     "state_data": "of the environment's state that the network saw",
 }
+_CONNECTION = re.compile(r"(.*\.)[^.\[\]]+->([^.\[\]()]+)(?: \(\d+\))?", re.DOTALL)
 _ABOUT = (
     "One episode in each environment. Steps after its end are in it and mean nothing: "
     "data.where(data.ongoing) makes them NaN."
@@ -37,10 +42,14 @@ def as_dataset(recording: Any) -> Any:
     parts |= {
         name: (getattr(recording, name), about) for name, about in _DESCRIPTIONS.items()
     }
-    variables = {
-        name: (_dimensions(name, array.ndim), array, {"description": about})
+    arrays = {
+        name: (array, {"description": about})
         for part, (tree, about) in parts.items()
         for name, array in numbers_in(tree, part)
+    }
+    axes = _axes({name: array for name, (array, _) in arrays.items()})
+    variables = {
+        name: (("step", "environment", *axes[name]), *arrays[name]) for name in arrays
     }
     step = {"description": "how many steps came before", "units": "steps"}
     coordinates = {
@@ -50,9 +59,23 @@ def as_dataset(recording: Any) -> Any:
     return xarray.Dataset(variables, coordinates, {"description": _ABOUT})
 
 
-def _dimensions(name: str, rank: int) -> tuple[str, ...]:
-    """Step and environment, then an axis that is the variable's own, or several."""
-    axes = [f"{name}_feature"] if rank == 3 else []
-    if rank > 3:
-        axes = [f"{name}_feature_{axis}" for axis in range(rank - 2)]
-    return ("step", "environment", *axes)
+def _axes(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[str]]:
+    """What the axes of each variable are called, after step and environment.
+
+    They are the variable's own. A connection has that of the population at which it
+    arrives, unless that has another size, as may be outside of a graph.
+    """
+    axes: dict[str, list[str]] = {}
+    for name, array in arrays.items():
+        own = f"{name}_feature"
+        several = [f"{own}_{axis}" for axis in range(array.ndim - 2)]
+        axes[name] = [own] if array.ndim == 3 else several
+    sizes = {axes[name][0]: one.shape[2] for name, one in arrays.items() if axes[name]}
+    for name, array in arrays.items():
+        connection = _CONNECTION.fullmatch(name)
+        if connection is None or array.ndim != 3:
+            continue
+        shared = f"{connection[1]}{connection[2]}_feature"
+        if sizes.setdefault(shared, array.shape[2]) == array.shape[2]:
+            axes[name] = [shared]
+    return axes

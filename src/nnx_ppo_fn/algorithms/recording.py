@@ -1,6 +1,7 @@
 """Plays episodes and keeps what the modules of the network put out in every step."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast, final
 
@@ -13,9 +14,11 @@ from jaxtyping import Array, Bool, Int, Key
 
 from .._bytes import bytes_text
 from .._custom_types import PyTree
-from .._expect import expect_count
+from .._expect import expect_count, expect_range
 from .._keys import derive, expect_key, one_per_environment
+from .._tree import by_path, is_key, shape_text
 from ..envs import episode_flags, RLEnv
+from ..networks._wrapping import modules_by_path, selected
 from ..networks.recording import extract_activations, with_recording
 from ..networks.types import AnyModule
 from .checks import check_acting
@@ -35,7 +38,8 @@ class Recording(eqx.Module):
     All leaves are `[T, B, ...]`. Steps after the end of an episode are in it, and mean
     nothing: `ongoing` says which ones count, and `steps` picks them.
 
-    - `activations`: by path of the module, as `with_recording` describes paths.
+    - `activations`: by path of the module, as `with_recording` describes paths, in the
+      order in which they were selected.
     - `observations`: what the network saw.
     - `actions`, `rewards`: what it did, and what that brought.
     - `ongoing`: whether the step belongs to the episode, its last step included.
@@ -69,7 +73,12 @@ class Recording(eqx.Module):
         **Returns:**
 
         The same tree with NumPy arrays `[N, ...]`, in the order of time: all
-        environments at the first step, then those that are left at the second.
+        environments at the first step, then those that are left at the second. Random
+        keys are an array of JAX, since NumPy has none.
+
+        **Raises:**
+
+        `ValueError` for a leaf that is no part of this recording.
 
         **Example:**
 
@@ -78,16 +87,31 @@ class Recording(eqx.Module):
         ```
         """
         ongoing = np.asarray(self.ongoing)
-        return jtu.tree_map(lambda leaf: np.asarray(leaf)[ongoing], tree)
+        for name, leaf in by_path(tree, "").items():
+            if getattr(leaf, "shape", ())[:2] != ongoing.shape:
+                sizes = ", ".join(map(str, ongoing.shape))
+                raise ValueError(
+                    "expected a part of this recording, arrays [T, B, ...] with "
+                    f"[T, B] = [{sizes}], got {name} {shape_text(leaf)}"
+                )
+        return jtu.tree_map(
+            lambda leaf: (leaf if is_key(leaf) else np.asarray(leaf))[ongoing], tree
+        )
 
     def to_xarray(self) -> Any:
         """The recording as a data set of xarray, which the extra `xarray` brings.
 
         Its dimensions are `step` and `environment`, and one for the features of each
-        variable: `actions_feature`. Activations stand under the paths of their modules,
-        that of the network itself under `network`, and all else under its name here. A
-        tree becomes a variable for each of its arrays, such as `observations['speed']`.
-        Random keys are left out, and `bfloat16` becomes `float32`.
+        variable: `actions_feature`. Only the connections of a graph have that of the
+        population at which they arrive: `[2].I->A` has `[2].A_feature`, so that the two
+        can be subtracted. Where other variables are to go together neuron by neuron,
+        rename the dimension of one: xarray combines each index of one dimension with
+        each of another.
+
+        Activations stand under the paths of their modules, that of the network itself
+        under `network`, and all else under its name here. A tree becomes a variable for
+        each of its arrays, such as `observations['speed']`. Random keys are left out,
+        and `bfloat16` becomes `float32`.
 
         Steps after the end of an episode are kept, so that integers stay integers.
 
@@ -120,7 +144,7 @@ def record_activations_rollout(
     select: str | Sequence[str] | None = None,
     state_data: Callable[[Any], Any] | None = None,
     deterministic: bool = True,
-    memory_limit: int = 2**30,
+    memory_limit: int | float = 2**30,
 ) -> Recording:
     """Plays one episode in each of `n_envs` environments, and looks inside.
 
@@ -139,10 +163,11 @@ def record_activations_rollout(
     - `select`: paths of the modules to record, as in `with_recording`.
     - `state_data`: what to keep of the environment's state, such as the physics that
       the network does not see: takes the state of one environment, before the step, and
-      returns arrays. Give a named function: a new `lambda` compiles anew.
+      returns an array or a tree of them. Give a named function: a new `lambda` compiles
+      anew.
     - `deterministic`: whether the network runs in inference mode, without noise and
       with its likeliest actions.
-    - `memory_limit`: the number of bytes that a recording may take.
+    - `memory_limit`: the number of bytes that a recording may take; `math.inf` for any.
 
     **Returns:**
 
@@ -156,6 +181,7 @@ def record_activations_rollout(
     such as a path at which nothing stands.
     """
     expect_key(key)
+    expect_range("memory_limit", memory_limit, 0.0, math.inf)
     run = _player(
         env, network, n_envs, max_episode_length, select, state_data, deterministic
     )
@@ -211,14 +237,27 @@ def _player(
     """A function from a key to a recording, not run yet."""
     expect_count("n_envs", n_envs, least=1)
     expect_count("max_episode_length", max_episode_length, least=1)
+    if state_data is not None and not callable(cast(Any, state_data)):
+        raise TypeError(
+            "expected state_data to be a function of an environment's state, got "
+            f"{state_data!r}"
+        )
     if deterministic:
         network = eqx.nn.inference_mode(network)
     network = with_recording(network, select)
+    paths = [path for path, _ in modules_by_path(network)]
+    order = paths if select is None else selected(select, paths)
     arrays, static = eqx.filter(network, eqx.is_array), StaticHalf.of(network)
     run = compiled(_play, static=(0, 2, 4, 5, 6))
-    return lambda key: run(
-        env, arrays, static, key, n_envs, max_episode_length, state_data
-    )
+
+    def play(key: Any) -> Recording:
+        played = run(env, arrays, static, key, n_envs, max_episode_length, state_data)
+        found = played.activations
+        in_order = dict.fromkeys(path for path in (*order, *found) if path in found)
+        activations = {path: found[path] for path in in_order}
+        return dataclasses.replace(played, activations=activations)
+
+    return play
 
 
 def _play(
@@ -232,6 +271,7 @@ def _play(
 ) -> Recording:
     network: AnyModule = eqx.combine(arrays, static.tree)
     check_acting(env, network)
+    kept = None if state_data is None else _careful(state_data)
     keys = one_per_environment(key, n_envs)
     start = (
         reset_all(env, derive(keys, "environment")),
@@ -253,11 +293,32 @@ def _play(
             ongoing=ongoing,
             done=done,
             truncated=truncated,
-            state_data=None if state_data is None else jax.vmap(state_data)(env_state),
+            state_data=None if kept is None else jax.vmap(kept)(env_state),
         )
         return (stepped, decided.next_state, ongoing & ~done), recording
 
     return jax.lax.scan(step, start, length=max_episode_length)[1]
+
+
+def _careful(state_data: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function, whose errors say whose they are."""
+
+    def kept(state: Any) -> Any:
+        try:
+            data = state_data(state)
+        except Exception as error:
+            error.add_note("in state_data, which sees the state of one environment")
+            raise
+        leaves = by_path(data, "")
+        for name, leaf in leaves.items():
+            if not eqx.is_array_like(leaf):
+                came = f"{name} {type(leaf).__name__}".lstrip()
+                raise TypeError(f"expected state_data to return arrays, got {came}")
+        if not leaves:
+            raise TypeError(f"expected state_data to return arrays, got {data!r}")
+        return data
+
+    return kept
 
 
 def _sizes(recording: Recording) -> dict[str, int]:

@@ -16,10 +16,12 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
-from .._keys import derive
+from .._keys import derive, expect_keys
 from .._tree import canonical, shape_text
 from ._errors import CompositionError, located
+from ._wrapper import unwrapped
 from .types import (
+    ACTIVATION_KEY,
     AnyModule,
     expect_module,
     expect_output,
@@ -92,7 +94,7 @@ class Call:
             )
         child = self._children[name]
         extras = None if self.rollout_extras is None else self.rollout_extras[name]
-        with located(place(self._parent, name), child):
+        with located(place(self._parent, name), unwrapped(child)[1]):
             result = self._run(name, child, self.carries[name], x, extras)
             expect_output(result, "__call__")
             expect_rows(result.output, self.batch_shape)
@@ -149,7 +151,7 @@ class Parent(UnrolledModule[Any, In, Out]):
     """
 
     def __check_init__(self):
-        """Refuses children that are not modules, or none."""
+        """Refuses children that are not modules, or none, and one impossible name."""
         children: Any = self.children()
         if not children:
             raise ValueError(
@@ -157,6 +159,11 @@ class Parent(UnrolledModule[Any, In, Out]):
             )
         pairs = children.items() if isinstance(children, dict) else enumerate(children)
         for name, child in cast(Iterable[tuple[Name, Any]], pairs):
+            if name == ACTIVATION_KEY:
+                raise ValueError(
+                    f"{type(self).__name__} cannot have a child called {name!r}: there "
+                    "stand recordings among the metrics"
+                )
             expect_module(place(self, name), child)
 
     @abc.abstractmethod
@@ -209,6 +216,7 @@ class Parent(UnrolledModule[Any, In, Out]):
 
     def _born(self, keys: Keys) -> Any:
         """Every child's carry, each from a key of its own, shaped as the children."""
+        expect_keys(keys)
         return shaped_like(
             self.children(),
             self._of_each(
@@ -229,7 +237,7 @@ class Parent(UnrolledModule[Any, In, Out]):
         """What a function gives for every child; its errors name the place."""
         results: dict[Name, Any] = {}
         for name, child in named(self.children()).items():
-            with located(place(self, name), child):
+            with located(place(self, name), unwrapped(child)[1]):
                 results[name] = function(name, child)
         return results
 

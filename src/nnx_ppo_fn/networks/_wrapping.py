@@ -1,87 +1,21 @@
-"""Modules that stand around one other module, and putting them in by path.
+"""The paths of modules, and putting something around what stands there.
 
 A path says where a module stands: `[1].action[0]` is the first module in the `action`
 port of the second module of a `Sequential`. The network itself has the empty path. What
 stands around a module stands at that module's path.
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, final, TypeVar
+from typing import Any, cast
 
-import equinox as eqx
-from jaxtyping import Array, Bool
-
-from .._custom_types import Keys
 from .._suggest import did_you_mean
 from ._routing import named, Parent
-from .types import AnyModule, expect_output, StatefulModuleOutput, UnrolledModule
-from .unroll import unroll
+from ._wrapper import around, unwrapped, Wrapper
+from .types import AnyModule
 
 
-Self = TypeVar("Self", bound="Wrapper")
-
-
-class Wrapper(UnrolledModule[Any, Any, Any]):
-    """A module that lets another one run, and changes what that has said.
-
-    The carry is that of the other module, born from the very same keys.
-    """
-
-    wrapped: eqx.AbstractVar[AnyModule]
-    mark: eqx.AbstractClassVar[str]
-    """What `summary` says of the other module, such as `recorded`."""
-
-    @final
-    def initialize_state(self, keys: Keys) -> Any:
-        """The other module's carry."""
-        return self.wrapped.initialize_state(keys)
-
-    @final
-    def reset_state(self, state: Any) -> Any:
-        """The other module's carry, reset."""
-        return self.wrapped.reset_state(state)
-
-    @final
-    def update_statistics(self: Self, rollout_extras: Any) -> Self:
-        """Around the other module with its statistics brought up to date."""
-        updated = self.wrapped.update_statistics(rollout_extras)
-        return around(self, updated)
-
-    @final
-    def said(
-        self, state: Any, x: Any, rollout_extras: Any
-    ) -> StatefulModuleOutput[Any, Any]:
-        """What the other module says in a step."""
-        result = self.wrapped(state, x, rollout_extras)
-        expect_output(result, "__call__")
-        return result
-
-    @final
-    def said_over_time(
-        self, state: Any, xs: Any, is_first: Bool[Array, "T B"], rollout_extras: Any
-    ) -> StatefulModuleOutput[Any, Any]:
-        """What the other module says in an unroll, in its own way through time."""
-        result = unroll(self.wrapped, state, xs, is_first, rollout_extras)
-        expect_output(result, "unroll")
-        return result
-
-
-def around(wrapper: Self, module: AnyModule) -> Self:
-    """A wrapper as it is, around another module."""
-    if module is wrapper.wrapped:
-        return wrapper
-    return dataclasses.replace(wrapper, wrapped=module)
-
-
-def unwrapped(module: AnyModule) -> tuple[list[Wrapper], AnyModule]:
-    """What stands around a module, the outermost first, and the module itself."""
-    wrappers: list[Wrapper] = []
-    while isinstance(module, Wrapper):
-        wrappers.append(module)
-        module = module.wrapped
-    return wrappers, module
+ABSENT = "no module stands at {}"
 
 
 def below(path: str, name: str | int) -> str:
@@ -140,14 +74,15 @@ def _with_rebuilt_children(
     )
 
 
-def matching(pattern: Any, paths: Iterable[str]) -> list[str]:
-    """The paths that a pattern means.
+def matching(pattern: Any, paths: Iterable[str], *, absent: str = ABSENT) -> list[str]:
+    """The paths that a pattern means, in their order.
 
     **Arguments:**
 
-    - `pattern`: a path, in which `*` stands for any characters. All others, brackets
-      included, stand for themselves.
+    - `pattern`: a path, which means itself, or else a pattern in which `*` stands for
+      any characters. All others, brackets included, stand for themselves.
     - `paths`: of all modules.
+    - `absent`: the message where nothing matches, with `{}` for the pattern.
 
     **Raises:**
 
@@ -158,11 +93,37 @@ def matching(pattern: Any, paths: Iterable[str]) -> list[str]:
             f"expected the path of a module, such as '[1].action[0]', got {pattern!r}"
         )
     every = list(paths)
+    if pattern in every:
+        return [pattern]
     expression = ".*".join(map(re.escape, pattern.split("*")))
-    found = [path for path in every if re.fullmatch(expression, path)]
+    found = [path for path in every if re.fullmatch(expression, path, re.DOTALL)]
     if not found:
         raise ValueError(
-            f"no module stands at {pattern!r}{did_you_mean(pattern, every)}; paths are "
+            f"{absent.format(repr(pattern))}{did_you_mean(pattern, every)}; paths are "
             f"{', '.join(map(repr, every))}"
         )
     return found
+
+
+def selected(select: Any, paths: Iterable[str], *, absent: str = ABSENT) -> list[str]:
+    """The paths that one or several patterns mean, in the order of the patterns.
+
+    **Arguments:**
+
+    - `select`: a pattern, or a sequence of them.
+    - `paths`, `absent`: as in `matching`.
+
+    **Raises:**
+
+    `TypeError` for anything else, and `ValueError` where nothing matches a pattern.
+    """
+    if isinstance(select, str):
+        return matching(select, paths, absent=absent)
+    if not isinstance(select, Iterable) or isinstance(select, bytes):
+        raise TypeError(
+            "expected the path of a module, such as '[1].action[0]', or several, got "
+            f"{select!r}"
+        )
+    every = list(paths)
+    found = (matching(one, every, absent=absent) for one in cast(Iterable[Any], select))
+    return list(dict.fromkeys(path for paths in found for path in paths))

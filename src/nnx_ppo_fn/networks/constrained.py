@@ -42,7 +42,8 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
 
     Dale's law makes a neuron excite all of its targets or inhibit all of them, which is
     so only where its activity is not negative: choose an activation such as
-    `jax.nn.relu`.
+    `jax.nn.relu`. The bias is no neuron's and has no sign: without `use_bias` all that
+    arrives at a target comes from neurons.
     """
 
     weights: Float[Array, "in_features out_features"]

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from .._custom_types import Keys
 from .._expect import as_count
+from .._keys import expect_keys
 from .._tree import by_path, canonical, is_key, select, tree_map
 from ._errors import CompositionError, expect_like
 from ._ring_buffer import episode_begins, reaches_back, RingBuffer, shifted
@@ -75,6 +76,7 @@ class Delay(UnrolledModule[DelayState, Any, Any]):
 
     def initialize_state(self, keys: Keys) -> DelayState:
         """Buffers full of `initial_value`; the keys are not used."""
+        expect_keys(keys)
         return self._fresh(len(keys))
 
     def reset_state(self, state: DelayState) -> DelayState:

@@ -11,7 +11,7 @@ from jaxtyping import TypeCheckError
 
 from .._custom_types import Keys
 from .._expect import expect_flags
-from .._keys import advance_keys, derive
+from .._keys import advance_keys, derive, expect_keys
 from .._tree import shape_text
 from ._errors import CompositionError
 from .types import (
@@ -90,6 +90,7 @@ class Lift(ChainedModule[Any, Any, Any, Any]):
 
     def initialize_state(self, keys: Keys) -> Any:
         """The chain of keys of a layer that draws."""
+        expect_keys(keys)
         return keys if self.draws else ()
 
     def reset_state(self, state: Any) -> Any:

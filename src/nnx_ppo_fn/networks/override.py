@@ -14,8 +14,15 @@ from jaxtyping import Array, Bool
 from .._tree import merge_time, shape_text, split_time, strong
 from ._errors import CompositionError
 from ._trainable import contents, NonTrainable
-from ._wrapping import matching, modules_by_path, rebuilt, Wrapper
-from .types import ACTIVATION_KEY, AnyModule, expect_module, StatefulModuleOutput
+from ._wrapper import Wrapper
+from ._wrapping import matching, modules_by_path, rebuilt
+from .types import (
+    ACTIVATION_KEY,
+    AnyModule,
+    expect_module,
+    StatefulModule,
+    StatefulModuleOutput,
+)
 
 
 @final
@@ -40,14 +47,16 @@ class Override(Wrapper):
         - `fn`: takes its whole output, leaves `[B, ...]`, and returns another one of
           the same structure, shapes and dtypes. It must treat each row by itself: in a
           replay it sees `T * B` rows. Arrays in it, such as the arguments of a
-          `functools.partial`, do not train.
+          `functools.partial`, do not train. It has no memory, and compares by value or
+          by identity: see `with_override`.
+
+        **Raises:**
+
+        `TypeError` for what is no function, for a module, which has a carry, and for a
+        function with parts that cannot be hashed.
         """
         expect_module("Override", wrapped)
-        if not callable(contents(fn)):
-            raise TypeError(
-                "expected a function of a module's output, such as jnp.zeros_like, got "
-                f"{fn!r}"
-            )
+        _expect_function(contents(fn))
         self.wrapped = wrapped
         self.fn = fn if isinstance(fn, NonTrainable) else NonTrainable(_opened(fn))
 
@@ -73,7 +82,7 @@ class Override(Wrapper):
     def _replaced(self, output: Any) -> Any:
         """What the function makes of an output, if it is like that."""
         try:
-            value = self.fn.value(output)
+            value = _closed(self.fn.value)(output)
         except Exception as error:
             advice = ""
             if not eqx.is_array(output):
@@ -85,7 +94,8 @@ class Override(Wrapper):
                 f"expected an override to take {_text(output)}, got "
                 f"{type(error).__name__} from it: {error}{advice}"
             ) from error
-        if _kind(value) != _kind(output):
+        is_numbers = all(map(eqx.is_array_like, jtu.tree_leaves(value)))
+        if not is_numbers or _kind(value) != _kind(output):
             raise CompositionError(
                 "expected an override to return what it is given, "
                 f"{_text(output)}, with other numbers, got {_text(value)}"
@@ -115,17 +125,25 @@ def with_override(network: Any, overrides: Mapping[str, Callable[[Any], Any]]) -
     Give a named function rather than a fresh `lambda`: functions compare by identity,
     and a new one compiles anew. A `functools.partial` compares by its function and its
     arguments, and an `equinox.Module` with a `__call__` by its fields; arrays in either
-    do not train, and may change without compiling anew.
+    do not train, and may change without compiling anew. They are therefore traced: use
+    `jnp.where(mask, 0, x)`, and not `x.at[:, mask]`.
+
+    A function has no memory. What depends on time, such as a pulse in some steps, is a
+    module that counts them in its carry and stands behind the other one: put
+    `Sequential([old, Pulse()])` in its place with `equinox.tree_at`.
 
     **Returns:**
 
-    The network, with an `Override` around each of those modules.
+    The network, with an `Override` around each of those modules. The module itself, and
+    its weights, are then the `wrapped` of that:
+    `lesioned.connections["M1->BG"].transform.wrapped.kernel`.
 
     **Raises:**
 
     `ValueError` for a path at which nothing stands, and `TypeError` for what is no
-    function. The network raises `CompositionError`, with the place, where a function
-    does not take an output, or returns another structure, shape or dtype.
+    function, for a module, and for a function with parts that cannot be hashed. The
+    network raises `CompositionError`, with the place, where a function does not take an
+    output, or returns another structure, shape or dtype.
 
     **Example:**
 
@@ -164,19 +182,71 @@ def _with_output(
     return dataclasses.replace(result, output=value, metrics=metrics)
 
 
+@final
+class _Slice(eqx.Module):
+    """A slice that compares by value in every version of Python."""
+
+    start: Any
+    stop: Any
+    step: Any
+
+
+def _expect_function(fn: Any) -> None:
+    """Refuses what is no function of an output."""
+    if isinstance(fn, StatefulModule):
+        name = type(fn).__name__
+        raise TypeError(
+            "expected a function of a module's output, such as jnp.zeros_like, got the "
+            f"module {name}, which has a carry; to let it run behind the other one, "
+            f"put Sequential([old, {name}(...)]) in the place of old with "
+            "equinox.tree_at"
+        )
+    if not callable(fn):
+        raise TypeError(
+            "expected a function of a module's output, such as jnp.zeros_like, got "
+            f"{fn!r}"
+        )
+
+
 def _opened(fn: Any) -> Any:
     """A function as a tree, so that its parts compare by value and arrays are seen."""
+    tree = _parts(fn)
+    leaves, structure = jtu.tree_flatten(eqx.filter(tree, eqx.is_array, inverse=True))
+    try:
+        hash((structure, *leaves))
+    except TypeError as error:
+        raise TypeError(
+            f"expected a function that compares by value or by identity, got {fn!r}: "
+            f"{error}; make a dataclass frozen, or an equinox.Module, and a list or a "
+            "set a tuple"
+        ) from None
+    return tree
 
+
+def _parts(fn: Any) -> Any:
     def opened(leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray):
             return jnp.asarray(leaf)
+        if isinstance(leaf, slice):
+            return _Slice(*map(_parts, (leaf.start, leaf.stop, leaf.step)))
         if not isinstance(leaf, ft.partial):
             return leaf
         partial = cast(ft.partial[Any], leaf)
-        arguments, keywords = _opened((partial.args, partial.keywords))
-        return eqx.Partial(_opened(partial.func), *arguments, **keywords)
+        arguments, keywords = _parts((partial.args, partial.keywords))
+        return eqx.Partial(_parts(partial.func), *arguments, **keywords)
 
     return jtu.tree_map(opened, fn, is_leaf=lambda node: isinstance(node, ft.partial))
+
+
+def _closed(tree: Any) -> Any:
+    """The function again that such a tree was made of."""
+
+    def closed(leaf: Any) -> Any:
+        if isinstance(leaf, _Slice):
+            return slice(leaf.start, leaf.stop, leaf.step)
+        return leaf
+
+    return jtu.tree_map(closed, tree, is_leaf=lambda node: isinstance(node, _Slice))
 
 
 def _kind(tree: Any) -> Any:

@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool
 from .._tree import shape_text
 from ._errors import CompositionError
 from ._routing import Parent
-from ._wrapping import around, below, matching, modules_by_path, rebuilt, Wrapper
+from ._wrapper import around, Wrapper
+from ._wrapping import below, modules_by_path, rebuilt, selected
 from .types import (
     ACTIVATION_KEY,
     AnyModule,
@@ -41,7 +42,7 @@ class Recorder(Wrapper):
         - `wrapped`: the module.
         """
         expect_module("Recorder", wrapped)
-        self.wrapped = wrapped
+        self.wrapped = wrapped.wrapped if isinstance(wrapped, Recorder) else wrapped
 
     def __call__(
         self, state: Any, x: Any, rollout_extras: Any = None
@@ -108,8 +109,11 @@ def with_recording(net: Any, select: str | Sequence[str] | None = None) -> Any:
       `summary`, such as `[1].action[0]`, or `[1].M1` for the population `M1` of a graph
       and `[1].M1->BG` for a connection; the network itself has the empty path. A `*`
       stands for any characters, so that `[1]*` is the second module with all that is in
-      it and `*` is everything. `None` records all modules that hold no others, and `()`
-      none.
+      it, `[1].*` is all that is in it, and `*` is everything. `None` records all
+      modules that hold no others, and `()` none.
+
+    What a connection puts out is what arrives at its target: after its delay, and after
+    its transform.
 
     **Returns:**
 
@@ -117,7 +121,8 @@ def with_recording(net: Any, select: str | Sequence[str] | None = None) -> Any:
 
     **Raises:**
 
-    `ValueError` for a path at which nothing stands.
+    `ValueError` for a path at which nothing stands, and `TypeError` for what is no
+    path.
 
     **Example:**
 
@@ -132,8 +137,7 @@ def with_recording(net: Any, select: str | Sequence[str] | None = None) -> Any:
     if select is None:
         chosen = {path for path, one in modules.items() if not isinstance(one, Parent)}
     else:
-        patterns = [select] if isinstance(select, str) else select
-        chosen = {path for one in patterns for path in matching(one, modules)}
+        chosen = set(selected(select, modules))
 
     def record(path: str, module: AnyModule) -> AnyModule:
         plain = _without_recorders(module)

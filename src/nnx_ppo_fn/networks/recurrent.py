@@ -12,6 +12,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float, Key
 
 from .._custom_types import Keys
+from .._keys import expect_keys
 from .._tree import merge_time, select, split_time
 from ._errors import expect_features
 from .feedforward import Initializer
@@ -58,6 +59,7 @@ class RecurrentModule(
     @final
     def initialize_state(self, keys: Keys) -> State:
         """`fresh_state` for every environment; the keys are not used."""
+        expect_keys(keys)
         return self.fresh_state(len(keys))
 
     @final

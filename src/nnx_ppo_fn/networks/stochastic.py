@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._custom_types import Features, Keys
 from .._expect import as_count, expect_choice, expect_flags
-from .._keys import advance_keys, drawn, EpisodeKeys
+from .._keys import advance_keys, drawn, EpisodeKeys, expect_keys
 from .._tree import shape_text
 from ._errors import CompositionError, expect_features, expect_floating
 from ._trainable import (
@@ -149,6 +149,7 @@ class Dropout(ChainedModule[EpisodeKeys, Keys, Features, Features]):
 
     def initialize_state(self, keys: Keys) -> EpisodeKeys:
         """The chain, and the first episode's key."""
+        expect_keys(keys)
         return EpisodeKeys.of(keys)
 
     def reset_state(self, state: EpisodeKeys) -> EpisodeKeys:

@@ -16,7 +16,8 @@ from .._tree import is_key
 from ._errors import located
 from ._routing import named, Parent
 from ._trainable import NonTrainable
-from ._wrapping import below, unwrapped, Wrapper
+from ._wrapper import unwrapped, Wrapper
+from ._wrapping import below
 from .convolution import Convolution
 from .feedforward import Stateless
 from .lifting import layer_name, Lift

@@ -17,7 +17,7 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys
-from .._keys import advance_keys, derive
+from .._keys import advance_keys, derive, expect_keys
 from .._tree import shape_text
 from ._declared import declared
 from ._errors import CompositionError
@@ -299,6 +299,7 @@ class StatelessModule(StatefulModule[tuple[()], In, Out]):
 
     def initialize_state(self, keys: Keys) -> tuple[()]:
         """No carry."""
+        expect_keys(keys)
         return ()
 
     def reset_state(self, state: tuple[()]) -> tuple[()]:
@@ -371,6 +372,7 @@ class StochasticModule(ChainedModule[Keys, Keys, In, Out]):
 
     def initialize_state(self, keys: Keys) -> Keys:
         """The chain starts at the environment's own key."""
+        expect_keys(keys)
         return keys
 
     def reset_state(self, state: Keys) -> Keys:

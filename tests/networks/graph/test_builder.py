@@ -11,9 +11,13 @@ from nnx_ppo_fn import (
     CompositionError,
     ConstrainedDense,
     Dense,
+    partition_trainable,
     PopulationGraphBuilder,
     Sequential,
+    with_override,
+    with_recording,
 )
+from nnx_ppo_fn.networks.graph._fitting import first_layer
 
 
 def test_weights_depend_on_the_names_of_the_two_populations_alone():
@@ -87,6 +91,27 @@ def test_signs_and_masks_make_constrained_connections():
     assert free.sign is None and np.any(free.kernel < 0) and np.any(free.kernel > 0)
 
 
+@pytest.mark.parametrize("sign", [None, 1, -1, [1, -1, 1]])
+@pytest.mark.parametrize("mask", [None, np.eye(3, 4)])
+def test_a_population_with_a_sign_has_no_other_way_to_its_targets(sign, mask):
+    """What is silent neither excites nor inhibits, however long it is trained."""
+    graph = (
+        connected()
+        .add_population("a", 3, activation=jax.nn.relu, sign=sign)
+        .connect("a", "cortex", mask=mask)
+        .finalize()
+    )
+    free, held = graph.connections["eye->cortex"], graph.connections["a->cortex"]
+    assert isinstance(free.transform, Dense) and free.transform.bias is not None
+    assert (held.transform.bias is None) == (sign is not None)
+    assert isinstance(held.transform, Dense) == (sign is None and mask is None)
+    parameters, rest = partition_trainable(held.transform)
+    moved = jax.tree.map(lambda leaf: leaf + 1.0, parameters)
+    trained = eqx.combine(moved, rest)
+    arriving = trained((), jnp.zeros((2, 3))).output
+    np.testing.assert_array_equal(arriving, 0.0 if sign is not None else 1.0)
+
+
 def signed(sign, transform):
     """A population of 3 with a sign, and its connection with one of 4."""
     return (
@@ -99,12 +124,20 @@ def signed(sign, transform):
 @pytest.mark.parametrize("sign", [-1, [1, -1, 1]])
 def test_a_transform_keeps_the_sign_of_its_population(sign):
     kept = ConstrainedDense(3, 4, key=KEY, sign=sign, mask=np.eye(3, 4))
-    for transform in (kept, [kept], [[kept], jnp.tanh], Sequential([kept])):
+    for transform in (
+        kept,
+        [kept],
+        [[kept], jnp.tanh],
+        Sequential([kept]),
+        with_recording(kept, "*"),
+        [with_override(kept, {"": jnp.zeros_like}), jnp.tanh],
+        with_recording(
+            Sequential([Sequential([kept]), ConstrainedDense(4, 4, key=KEY)])
+        ),
+    ):
         graph = signed(sign, transform).connect("cortex", "arm").finalize()
-        placed = graph.connections["inhibitory->cortex"].transform
-        while isinstance(placed, Sequential):
-            placed = placed[0]
-        assert placed is kept
+        placed = first_layer(graph.connections["inhibitory->cortex"].transform)
+        assert placed.weights is kept.weights
     other = ConstrainedDense(3, 4, key=KEY, sign=1)
     per_neuron = ConstrainedDense(3, 4, key=KEY, sign=[1, -1, -1])
     square = ConstrainedDense(4, 4, key=KEY, sign=-1)
@@ -117,6 +150,8 @@ def test_a_transform_keeps_the_sign_of_its_population(sign):
         ([jnp.tanh, kept], "Stateless"),
         ([[Dense(3, 4, key=KEY)], square], "Dense"),
         ([other, square], "ConstrainedDense with the sign 1"),
+        (with_recording(other, "*"), "ConstrainedDense with the sign 1"),
+        (with_recording(Sequential([Dense(3, 4, key=KEY)])), "Dense"),
     ):
         with pytest.raises(
             CompositionError,

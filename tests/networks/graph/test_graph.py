@@ -68,6 +68,29 @@ def test_the_activation_comes_once_and_after_the_sum():
     np.testing.assert_allclose(second.output["b"], np.tanh(x["x"] + 1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_a_transform_acts_on_what_has_arrived(delay):
+    """So its bias is there from the first step on."""
+    biased = Dense(2, 2, key=jr.key(0), bias_init=jax.nn.initializers.ones)
+    graph = (
+        PopulationGraphBuilder(key=jr.key(0))
+        .add_input("a", 2, input_from="x")
+        .add_output("b", 2)
+        .connect("a", "b", transform=biased, delay=delay)
+        .finalize()
+    )
+    x = {"x": jr.normal(jr.key(1), (4, 2))}
+    state = graph.initialize_state(KEYS)
+    found = []
+    for _ in range(5):
+        result = graph(state, x)
+        state = result.next_state
+        found.append(result.output["b"])
+    arrived = x["x"] @ biased.kernel + 1
+    expected = [jnp.ones((4, 2))] * delay + [arrived] * (5 - delay)
+    assert_close(jnp.stack(found), jnp.stack(expected))
+
+
 def test_regularisation_and_metrics_are_kept_for_every_environment():
     graph = reporting()
     x = {"x": jnp.arange(8.0).reshape(4, 2)}

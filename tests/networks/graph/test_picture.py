@@ -1,3 +1,4 @@
+import functools as ft
 from xml.etree import ElementTree
 
 import equinox as eqx
@@ -11,12 +12,14 @@ from matplotlib.textpath import TextPath
 
 from graphs import twelve_populations
 from nnx_ppo_fn import (
+    Concat,
     ConstrainedDense,
     draw_graph,
     GaussianNoise,
     Lift,
     LSTM,
     PopulationGraphBuilder,
+    Stateless,
     with_override,
     with_recording,
 )
@@ -111,7 +114,77 @@ def test_what_is_overridden_is_dashed(is_recorded):
     assert dashed == [False, False, True, False]
 
 
+def test_a_graph_that_is_overridden_itself_is_framed():
+    lesion = ft.partial(jax.tree.map, jnp.zeros_like)
+    for graph in (
+        with_override(chain(), {"": lesion}),
+        with_recording(with_override(chain(), {"": lesion}), "*"),
+    ):
+        texts, titles, lines = read(graph)
+        assert titles == read(chain())[1]
+        assert set(texts) == {*read(chain())[0], "overridden"}
+        assert not any("stroke-dasharray" in line for line in lines)
+        svg = ElementTree.fromstring(draw_graph(graph))
+        sheet, frame, *boxes = svg.iter(f"{SPACE}rect")
+        dashed = ["stroke-dasharray" in one.attrib for one in (sheet, frame, *boxes)]
+        assert dashed == [False, True, False, False, False]
+        _, _, width, height = map(float, svg.get("viewBox").split())
+        assert 0 < float(frame.get("x")) and float(frame.get("width")) < width
+        assert 0 < float(frame.get("y")) and float(frame.get("height")) < height
+
+
+def test_what_is_overridden_in_a_module_of_modules_is_dashed():
+    graph = chain()
+    both = Concat({"all": Stateless(jnp.sin)})
+    graph = eqx.tree_at(lambda one: one.populations["middle"].activation, graph, both)
+    assert "overridden" not in read(graph)[0]
+    clamped = with_override(graph, {".middle.all": jnp.ones_like})
+    assert "overridden" in read(clamped)[0]
+
+
+def test_a_graph_without_numbers_is_drawn():
+    """What its signs are is not known, but it is known that there are some."""
+    abstract = eqx.filter_eval_shape(chain)
+    texts, titles, _ = read(abstract)
+    assert titles[0] == "in->middle: excites or inhibits, delay 0"
+    assert titles[1:] == read(chain())[1][1:]
+
+    @jax.jit
+    def traced(weights):
+        assert read(eqx.combine(weights, rest))[1] == titles
+        return jnp.ones(())
+
+    weights, rest = eqx.partition(chain(), eqx.is_array)
+    jax.eval_shape(traced, weights)
+
+
+@pytest.mark.parametrize("text", ["\x00\x1b[1m", "\ud800", "\uffff", "\x08\x0b"])
+def test_whatever_stands_in_names_is_valid(text):
+    def named(x):
+        return x
+
+    named.__name__ = f"a{text}"
+    graph = (
+        PopulationGraphBuilder(key=jr.key(0))
+        .add_input("in", 2, input_from=f"eyes{text}")
+        .add_output("out", 2, output_to=f"arm{text}")
+        .connect("in", "out", transform=named)
+        .finalize()
+    )
+    texts = read(graph)[0]
+    assert any(one.startswith("eyes\ufffd") for one in texts)
+    assert any(one.startswith("a\ufffd") for one in texts)
+    draw_graph(graph).encode()
+
+
+def test_what_activations_are_is_shown():
+    texts, _, _ = read(chain())
+    assert {"2 relu", "2 GaussianNoise", "2"} <= set(texts)
+
+
 def test_what_is_no_graph_is_refused():
+    with pytest.raises(TypeError, match=r"got a PopulationGraphBuilder; call finalize"):
+        draw_graph(PopulationGraphBuilder(key=jr.key(0)))
     with pytest.raises(TypeError, match="expected a PopulationGraph to draw, got LSTM"):
         draw_graph(LSTM(2, 2, key=jr.key(0)))
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from networks.graph.started import builder, connected, KEY
 from nnx_ppo_fn import (
+    CompositionError,
     Dense,
     GaussianNoise,
     PopulationGraphBuilder,
     Sequential,
+    StatelessModule,
 )
 from nnx_ppo_fn.networks._wrapping import matching, modules_by_path
 
@@ -72,10 +74,6 @@ from nnx_ppo_fn.networks._wrapping import matching, modules_by_path
             r"wrap it in Lift",
         ),
         (
-            lambda b: b.add_population("a", 3, activation=0.5),
-            r"in PopulationGraph.a \(float\): Stateless expects a function",
-        ),
-        (
             lambda b: b.connect("eye", "cortex").finalize(),
             "nothing is connected with the output 'arm'",
         ),
@@ -104,6 +102,24 @@ from nnx_ppo_fn.networks._wrapping import matching, modules_by_path
 def test_what_does_not_fit_is_refused_at_once(call, message):
     with pytest.raises(ValueError, match=message):
         call(builder())
+
+
+@pytest.mark.parametrize("wrong", ["tanh", 0.1, {"a": jnp.tanh}, np.ones(3), {1}])
+def test_an_activation_is_a_function_or_a_module_or_a_list(wrong):
+    kind = type(wrong).__name__
+    for call, place, given in (
+        (lambda b: b.add_population("a", 3, activation=wrong), "a", kind),
+        (lambda b: b.add_output("a", 3, activation=[jnp.sin, wrong]), "a", "list"),
+        (lambda b: b.connect("eye", "arm", transform=wrong), "eye->arm", kind),
+        (lambda b: b.connect("eye", "arm", transform=[[wrong]]), "eye->arm", "list"),
+    ):
+        with pytest.raises(CompositionError) as caught:
+            call(builder())
+        assert str(caught.value) == (
+            f"in PopulationGraph.{place} ({given}): expected a function on "
+            "[B, features], such as jax.nn.tanh, a module, or a list of those, got "
+            f"{kind}"
+        )
 
 
 @pytest.mark.parametrize("members", [["arm"], ["eye", "arm"], ["eye", "cortex", "arm"]])
@@ -206,6 +222,25 @@ def test_names_that_are_taken_name_one_place_each(names):
     assert all(matching(path, paths) == [path] for path in paths)
 
 
+def as_complex(x):
+    return x.astype(jnp.complex64)
+
+
+class Bare(StatelessModule):
+    """Returns a value where an output is expected."""
+
+    def __call__(self, state, x, rollout_extras=None):
+        return x
+
+
+def test_what_a_module_returns_is_looked_at_when_it_is_added():
+    message = r"PopulationGraph\.a.*\n?.*expected __call__ to return output\(value"
+    with pytest.raises(CompositionError, match=message):
+        builder().add_population("a", 2, activation=Bare())
+    with pytest.raises(CompositionError, match="expected real numbers, got complex64"):
+        builder().add_population("a", 2, activation=as_complex)
+
+
 @pytest.mark.usefixtures("no_type_checker")
 @pytest.mark.parametrize("wrong", [1, None, b"eye", ("eye",), np.zeros(2), ["eye"]])
 def test_a_name_is_a_string(wrong):
@@ -218,7 +253,7 @@ def test_a_name_is_a_string(wrong):
         (lambda b: b.add_input("a", 2, input_from=wrong), "input_from to be"),
         (lambda b: b.add_output("a", 2, output_to=wrong), "output_to to be"),
     ):
-        if wrong is None and "to be" in what:
+        if wrong is None and what.startswith("output_to"):  # the population's name
             continue
         with pytest.raises(TypeError) as caught:
             call(builder())

@@ -10,12 +10,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..._tree import shape_text
+from ..._tree import is_key, shape_text
 from .._errors import CompositionError, located
+from .._wrapper import unwrapped
 from ..constrained import ConstrainedDense
 from ..containers import Sequential
 from ..feedforward import Stateless
-from ..types import AnyModule, StatefulModule
+from ..types import AnyModule, expect_output, StatefulModule
 
 
 def fitting(
@@ -40,7 +41,9 @@ def fitting(
     batch = 5
 
     def step(module: AnyModule, keys: Any, x: Any) -> Any:
-        return module(module.initialize_state(keys), x).output
+        result = module(module.initialize_state(keys), x)
+        expect_output(result, "__call__")
+        return result.output
 
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch))
     x = jax.ShapeDtypeStruct((batch, size), jnp.float32)
@@ -51,9 +54,23 @@ def fitting(
                 f"expected an output [B, {out_size}] for an input [B, {size}], got "
                 f"{shape_text(came)} with B = {batch}"
             )
+        if is_key(came) or jnp.issubdtype(came.dtype, jnp.complexfloating):
+            raise CompositionError(f"expected real numbers, got {came.dtype}")
         if sign is not None:
             _expect_sign(module, sign)
     return module
+
+
+def first_layer(transform: AnyModule) -> AnyModule:
+    """What a transform does first, without what stands around it.
+
+    It is the module whose weights see the activity of the population that a connection
+    starts from, and so the one that Dale's law is about.
+    """
+    first = unwrapped(transform)[1]
+    while isinstance(first, Sequential):
+        first = unwrapped(first.layers[0])[1]
+    return first
 
 
 def _as_module(given: Any) -> Any:
@@ -72,14 +89,17 @@ def _as_module(given: Any) -> Any:
             f"{type(given).__name__}; if it works on a single example, wrap it in "
             "Lift(...)"
         )
+    if not callable(given):
+        raise CompositionError(
+            "expected a function on [B, features], such as jax.nn.tanh, a module, or a "
+            f"list of those, got {type(given).__name__}"
+        )
     return Stateless(given)
 
 
 def _expect_sign(transform: AnyModule, sign: Array) -> None:
     """Refuses a transform that does not begin with weights of this sign."""
-    first = transform
-    while isinstance(first, Sequential):
-        first = first.layers[0]
+    first = first_layer(transform)
     kept = first.sign if isinstance(first, ConstrainedDense) else None
     if kept is not None and _same(kept.value, sign):
         return

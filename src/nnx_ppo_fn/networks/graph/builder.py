@@ -85,7 +85,8 @@ class PopulationGraphBuilder:
         - `sign`: Dale's law: 1 for neurons that excite whatever they are connected
           with, -1 for those that inhibit; one number or one per neuron. The
           connections that start here then each begin with a `ConstrainedDense` of this
-          sign. Activities should not be negative.
+          sign, by default without a bias, which would act whatever the sign. Activities
+          should not be negative.
 
         **Raises:**
 
@@ -119,6 +120,7 @@ class PopulationGraphBuilder:
         As `add_population`, and `ValueError` for an entry that another input takes with
         another size.
         """
+        expect_entry("input_from", input_from)
         return self._add(name, size, activation, sign, input_from=input_from)
 
     def add_output(
@@ -165,11 +167,13 @@ class PopulationGraphBuilder:
         - `transform`: what becomes of the activity on the way: a module from
           `[B, src.size]` to `[B, dst.size]`, a function, or a list of those. By default
           a linear `Dense`, or a `ConstrainedDense` where `src` has a sign or there is a
-          mask. Where `src` has a sign, the transform must be a `ConstrainedDense` with
-          this very sign, or a list that begins with one; what follows in the list can
-          undo Dale's law, and is yours to choose.
-        - `delay`: how many steps the activity takes to arrive; 0 for the same step. Not
-          all connections of a cycle may have the delay 0.
+          mask. Where `src` has a sign, there is no bias, and a transform that is given
+          must be a `ConstrainedDense` with this very sign, or a list that begins with
+          one; its bias, and what follows in the list, can undo Dale's law, and are
+          yours to choose.
+        - `delay`: how many steps the activity takes to arrive; 0 for the same step. The
+          transform acts on what has arrived. Not all connections of a cycle may have
+          the delay 0.
         - `reciprocal`: whether to add the connection from `dst` to `src` as well, with
           the same delay and weights of its own.
         - `mask`: which weights of the default transform there are,
@@ -262,7 +266,6 @@ class PopulationGraphBuilder:
         return self
 
     def _expect_input(self, name: str, size: int, entry: str) -> None:
-        expect_entry("input_from", entry)
         for other in self._populations.values():
             if other.input_from == entry and other.size != size:
                 raise ValueError(
@@ -321,7 +324,14 @@ class PopulationGraphBuilder:
         sign = self._signs.get(source.name)
         if sign is None and mask is None:
             return Dense(source.size, target.size, key=key)
-        return ConstrainedDense(source.size, target.size, key=key, sign=sign, mask=mask)
+        return ConstrainedDense(
+            source.size,
+            target.size,
+            key=key,
+            sign=sign,
+            mask=mask,
+            use_bias=sign is None,
+        )
 
 
 def _expect_way_back(src: str, dst: str, transform: Any, mask: Any) -> None:

@@ -14,7 +14,8 @@ class Connection(eqx.Module):
     - `src`, `dst`: the names of the two populations; they may be one and the same.
     - `transform`: what becomes of the activity on the way, any module from
       `[B, src.size]` to `[B, dst.size]`.
-    - `delay`: how many steps the activity takes to arrive; 0 for the same step.
+    - `delay`: how many steps the activity takes to arrive; 0 for the same step. The
+      transform acts on what has arrived.
     """
 
     src: str = eqx.field(static=True)

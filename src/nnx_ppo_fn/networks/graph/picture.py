@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from typing import Any, final, NamedTuple
 from xml.etree import ElementTree
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
-from .._wrapping import Wrapper
+from ..._xml import valid_xml
+from .._routing import named, Parent
+from .._wrapper import unwrapped, Wrapper
 from ..constrained import ConstrainedDense
 from ..containers import Sequential
 from ..feedforward import Dense, Stateless
@@ -15,13 +19,14 @@ from ..lifting import layer_name, Lift
 from ..override import Override
 from ..types import AnyModule
 from ._layout import arranged, ARROW, Box, Line, MARGIN, Node
+from .builder import identity, PopulationGraphBuilder
 from .graph import PopulationGraph
 from .population import Population
 
 
 _FONT_SIZE = 12
 _LONGEST_LABEL = 32
-_NOTES, _SAMPLE = 20.0, 38.0
+_NOTES, _SAMPLE, _FRAME = 20.0, 38.0, 5.0
 _INK, _PALE = "#22272e", "#eef1f4"
 _COLOURS = {
     "excites": "#1f5fa8",
@@ -54,8 +59,9 @@ def draw_graph(graph: Any) -> SVG:
     Connections leave a population on the side of their target, and each arrives with
     its label: its delay in steps, none standing for the same step, and its transform if
     that is more than a dense layer. Dale's law shows in the colour and in the end: an
-    arrow for connections that excite, a bar for those that inhibit. What is overridden
-    is dashed.
+    arrow for connections that excite, a bar for those that inhibit. A population shows
+    its size and its activation. What is overridden is dashed, and in a dashed frame if
+    that is the graph itself.
 
     **Arguments:**
 
@@ -76,7 +82,13 @@ def draw_graph(graph: Any) -> SVG:
     pathlib.Path("graph.svg").write_text(draw_graph(graph))
     ```
     """
-    graph = _bare(graph)
+    if isinstance(graph, PopulationGraphBuilder):
+        raise TypeError(
+            "expected a PopulationGraph to draw, got a PopulationGraphBuilder; call "
+            "finalize() on it first"
+        )
+    is_framed = isinstance(graph, Wrapper) and _has_override(graph)
+    graph = _bare(graph) if isinstance(graph, Wrapper) else graph
     if not isinstance(graph, PopulationGraph):
         raise TypeError(
             f"expected a PopulationGraph to draw, got {type(graph).__name__}; take the "
@@ -96,15 +108,16 @@ def draw_graph(graph: Any) -> SVG:
         for name, one in graph.connections.items()
     ]
     layout = arranged(nodes, lines)
-    notes = _notes(graph, styles)
+    notes = _notes(graph, styles, is_framed=is_framed)
     notes_width = sum(_note_width(note) for note in notes) + 2 * MARGIN
-    svg = _sheet(
-        max(layout.width, notes_width), layout.height + (_NOTES if notes else 0)
-    )
+    y = layout.height + (2 * _FRAME if is_framed else 0)
+    svg = _sheet(max(layout.width, notes_width), y + (_NOTES if notes else 0))
     _add_ends(svg)
+    if is_framed:
+        _add_frame(svg, layout.width, layout.height)
     x = MARGIN
     for note in notes:
-        _add_note(svg, note, x, layout.height)
+        _add_note(svg, note, x, y)
         x += _note_width(note)
     for name, way in zip(graph.connections, layout.ways, strict=True):
         style = styles[name]
@@ -118,7 +131,7 @@ def draw_graph(graph: Any) -> SVG:
         if style.label:
             colour = _COLOURS[style.kind]
             _add_text(svg, style.label, way.x, way.y + 4, colour, halo=True)
-    return SVG(ElementTree.tostring(svg, encoding="unicode"))
+    return SVG(valid_xml(ElementTree.tostring(svg, encoding="unicode")))
 
 
 def _order(graph: PopulationGraph) -> list[str]:
@@ -138,11 +151,17 @@ def _order(graph: PopulationGraph) -> list[str]:
 
 
 def _node(population: Population) -> Node:
+    texts = _width(population.name, bold=True), _width(_size(population))
     return Node(
-        max(_width(population.name, bold=True) + 24, 72),
+        max(max(texts) + 24, 72),
         _width(_entry(population)),
         _width(_exit(population)),
     )
+
+
+def _size(population: Population) -> str:
+    """How many neurons, and what makes their activity."""
+    return f"{population.size} {_names(population.activation)}".strip()
 
 
 def _entry(population: Population) -> str:
@@ -223,16 +242,15 @@ def _add_line(group: ElementTree.Element, path: str, style: _Style) -> None:
 
 
 def _add_population(svg: ElementTree.Element, population: Population, box: Box) -> None:
-    """A box with a name and a size, and what comes from or goes to the outside."""
+    """A box with what a population is, and what comes from or goes to the outside."""
     group = ElementTree.SubElement(svg, "g")
-    is_border = population.input_from is not None or population.output_to is not None
     rectangle = {
         "x": f"{box.left:.1f}",
         "y": f"{box.top:.1f}",
         "width": f"{box.width:.1f}",
         "height": f"{box.height:.1f}",
         "rx": "12",
-        "fill": "white" if is_border else _PALE,
+        "fill": _PALE,
         "stroke": _INK,
         "stroke-width": "1.4",
     }
@@ -241,7 +259,7 @@ def _add_population(svg: ElementTree.Element, population: Population, box: Box) 
     ElementTree.SubElement(group, "rect", rectangle)
     x, y = box.left + box.width / 2, box.top + box.height / 2
     _add_text(group, population.name, x, y - 3, _INK, bold=True)
-    _add_text(group, str(population.size), x, y + 13, _COLOURS["free"])
+    _add_text(group, _size(population), x, y + 13, _COLOURS["free"])
     if _entry(population):
         x = box.left - ARROW / 2
         _add_text(group, _entry(population), x, box.before + 4, _INK, anchor="end")
@@ -274,13 +292,30 @@ def _add_text(
     ElementTree.SubElement(parent, "text", style).text = text
 
 
-def _notes(graph: PopulationGraph, styles: Mapping[str, _Style]) -> list[_Style]:
+def _add_frame(svg: ElementTree.Element, width: float, height: float) -> None:
+    """What stands around a graph that is overridden itself."""
+    frame = {
+        "x": f"{_FRAME:.1f}",
+        "y": f"{_FRAME:.1f}",
+        "width": f"{width - 2 * _FRAME:.1f}",
+        "height": f"{height - 2 * _FRAME:.1f}",
+        "fill": "none",
+        "stroke": _INK,
+        "stroke-width": "1.4",
+        "stroke-dasharray": "5 4",
+    }
+    ElementTree.SubElement(svg, "rect", frame)
+
+
+def _notes(
+    graph: PopulationGraph, styles: Mapping[str, _Style], *, is_framed: bool
+) -> list[_Style]:
     """What colours, dashes and numbers mean, as far as there are any."""
     kinds = {style.kind for style in styles.values()}
     notes = [_Style(kind, kind, False) for kind in _COLOURS if kind in kinds - {"free"}]
     modules = [one.transform for one in graph.connections.values()]
     modules += [one.activation for one in graph.populations.values()]
-    if any(map(_is_overridden, modules)):
+    if is_framed or any(map(_is_overridden, modules)):
         notes.append(_Style("overridden", "free", True))
     if any(one.delay for one in graph.connections.values()):
         notes.append(_Style("numbers: delays in steps", "", False))
@@ -301,12 +336,16 @@ def _add_note(svg: ElementTree.Element, note: _Style, x: float, y: float) -> Non
 
 
 def _is_overridden(module: AnyModule) -> bool:
-    """Whether something else is put out than the module says."""
-    while isinstance(module, Wrapper):
-        if isinstance(module, Override):
-            return True
-        module = module.wrapped
-    return isinstance(module, Sequential) and any(map(_is_overridden, module.layers))
+    """Whether something else is put out than the module says, or a part of it."""
+    if _has_override(module):
+        return True
+    bare = _bare(module)
+    parts = named(bare.children()).values() if isinstance(bare, Parent) else ()
+    return any(map(_is_overridden, parts))
+
+
+def _has_override(module: AnyModule) -> bool:
+    return any(isinstance(one, Override) for one in unwrapped(module)[0])
 
 
 def _layers(module: AnyModule) -> list[AnyModule]:
@@ -317,11 +356,9 @@ def _layers(module: AnyModule) -> list[AnyModule]:
     return [bare]
 
 
-def _bare(module: Any) -> Any:
+def _bare(module: AnyModule) -> AnyModule:
     """A module without what is around it."""
-    while isinstance(module, Wrapper):
-        module = module.wrapped
-    return module
+    return unwrapped(module)[1]
 
 
 def _kind(transform: AnyModule) -> str:
@@ -329,7 +366,10 @@ def _kind(transform: AnyModule) -> str:
     first = _layers(transform)[0]
     if not isinstance(first, ConstrainedDense) or first.sign is None:
         return "free"
-    signs = np.asarray(first.sign.value)
+    signs = first.sign.value
+    if isinstance(signs, Tracer) or not isinstance(signs, jax.Array | np.ndarray):
+        return "excites or inhibits"  # without numbers, as in `jax.eval_shape`
+    signs = np.asarray(signs)
     if np.all(signs > 0):
         return "excites"
     return "inhibits" if np.all(signs < 0) else "excites or inhibits"
@@ -337,15 +377,24 @@ def _kind(transform: AnyModule) -> str:
 
 def _label(transform: AnyModule, delay: int) -> str:
     """What a connection is, besides a dense layer in the same step."""
+    return f"{_names(transform)} {delay or ''}".strip()
+
+
+def _names(module: AnyModule) -> str:
+    """The layers of a module that are more than dense, one after the other."""
     names = " ".join(
         layer_name(layer.fn)
         if isinstance(layer, Stateless)
         else layer_name(layer.layer)
         if isinstance(layer, Lift)
         else type(layer).__name__
-        for layer in _layers(transform)
-        if not isinstance(layer, Dense | ConstrainedDense)
+        for layer in _layers(module)
+        if not isinstance(layer, Dense | ConstrainedDense) and not _is_identity(layer)
     )
     if len(names) > _LONGEST_LABEL:
         names = f"{names[: _LONGEST_LABEL - 1]}…"
-    return f"{names} {delay or ''}".strip()
+    return names
+
+
+def _is_identity(layer: AnyModule) -> bool:
+    return isinstance(layer, Stateless) and layer.fn is identity
