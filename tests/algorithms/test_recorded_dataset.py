@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 
 import equinox as eqx
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from nnx_ppo_fn import Recording, SampledAction
+from nnx_ppo_fn.algorithms.recorded_dataset import _DESCRIPTIONS
 
 
 xarray = pytest.importorskip("xarray")
@@ -137,3 +139,19 @@ def test_other_sizes_have_other_dimensions(sizes):
     data = of_activations(sizes).to_xarray()
     for path, size in sizes.items():
         assert data[path].shape == (5, 2, size)
+
+
+def test_no_array_is_lost_to_another_of_the_same_name():
+    given = recording()
+    one, other = given.rewards + 1, given.rewards + 2
+    given = dataclasses.replace(
+        given, activations={"[0]": {"a.b": one}, "[0]['a.b']": other}
+    )
+    data = given.to_xarray()
+    np.testing.assert_array_equal(data["[0]['a.b']"].values, one)
+    np.testing.assert_array_equal(data["[0]['a.b']'"].values, other)
+
+
+def test_every_field_of_a_recording_is_described():
+    fields = {field.name for field in dataclasses.fields(Recording)}
+    assert fields == {*_DESCRIPTIONS, "activations"}

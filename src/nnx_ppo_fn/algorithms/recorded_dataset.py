@@ -42,11 +42,13 @@ def as_dataset(recording: Any) -> Any:
     parts |= {
         name: (getattr(recording, name), about) for name, about in _DESCRIPTIONS.items()
     }
-    arrays = {
-        name: (array, {"description": about})
-        for part, (tree, about) in parts.items()
-        for name, array in numbers_in(tree, part)
-    }
+    arrays: dict[str, tuple[NDArray[Any], dict[str, str]]] = {}
+    for part, (tree, about) in parts.items():
+        for name, array in numbers_in(tree, part):
+            # An entry of an output may be written as a module inside of it is.
+            while name in arrays:
+                name += "'"
+            arrays[name] = (array, {"description": about})
     axes = _axes({name: array for name, (array, _) in arrays.items()})
     variables = {
         name: (("step", "environment", *axes[name]), *arrays[name]) for name in arrays

@@ -41,7 +41,7 @@ class Wrapper(UnrolledModule[Any, Any, Any]):
         return around(self, updated)
 
     @final
-    def said(
+    def _said(
         self, state: Any, x: Any, rollout_extras: Any
     ) -> StatefulModuleOutput[Any, Any]:
         """What the other module says in a step."""
@@ -50,7 +50,7 @@ class Wrapper(UnrolledModule[Any, Any, Any]):
         return result
 
     @final
-    def said_over_time(
+    def _said_over_time(
         self, state: Any, xs: Any, is_first: Bool[Array, "T B"], rollout_extras: Any
     ) -> StatefulModuleOutput[Any, Any]:
         """What the other module says in an unroll, in its own way through time."""

@@ -64,7 +64,7 @@ class Override(Wrapper):
         self, state: Any, x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Any]:
         """One step of the module, with another output."""
-        result = self.said(state, x, rollout_extras)
+        result = self._said(state, x, rollout_extras)
         return _with_output(result, self._replaced(result.output))
 
     def unroll(
@@ -75,7 +75,7 @@ class Override(Wrapper):
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[Any, Any]:
         """All of time through the module, with other outputs."""
-        result = self.said_over_time(state, xs, is_first, rollout_extras)
+        result = self._said_over_time(state, xs, is_first, rollout_extras)
         rows = self._replaced(merge_time(result.output))
         return _with_output(result, split_time(rows, is_first.shape))
 

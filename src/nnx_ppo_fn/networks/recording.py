@@ -48,7 +48,7 @@ class Recorder(Wrapper):
         self, state: Any, x: Any, rollout_extras: Any = None
     ) -> StatefulModuleOutput[Any, Any]:
         """One step of the module, with the activation among the metrics."""
-        result = self.said(state, x, rollout_extras)
+        result = self._said(state, x, rollout_extras)
         activation = self.wrapped.recorded(result)
         _expect_rows(activation, self.wrapped, len(result.regularization_loss))
         return _with_activation(result, activation)
@@ -65,7 +65,7 @@ class Recorder(Wrapper):
         A module that has a `recorded` of its own runs a second time for it, step by
         step: what that looks at is known of single steps only.
         """
-        result = self.said_over_time(state, xs, is_first, rollout_extras)
+        result = self._said_over_time(state, xs, is_first, rollout_extras)
         activation = result.output
         if type(self.wrapped).recorded is not StatefulModule.recorded:
             stepped = unroll_by_step(self, state, xs, is_first, rollout_extras)

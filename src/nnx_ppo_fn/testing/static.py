@@ -9,6 +9,7 @@ import jax.tree_util as jtu
 
 from ..networks._errors import plainly
 from ..networks._routing import Container, Name, Parent
+from ..networks._wrapper import unwrapped
 from ..networks.types import (
     AnyModule,
     ChainedModule,
@@ -97,7 +98,7 @@ def check_structure(
         return received
 
     try:
-        with plainly(module):
+        with plainly(unwrapped(module)[1]):
             for violation in _violations(module, x):
                 if violation.law in wanted:
                     raise violation
