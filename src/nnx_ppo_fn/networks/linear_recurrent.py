@@ -24,6 +24,8 @@ from .types import expect_pair, output, State, StatefulModuleOutput, UnrolledMod
 Hidden: TypeAlias = Float[Array, "B hidden"]
 Complex: TypeAlias = tuple[Float[Array, "B hidden"], Float[Array, "B hidden"]]
 """Complex numbers: their real and their imaginary parts."""
+Shared: TypeAlias = tuple[Float[Array, "#B hidden"], Float[Array, "#B hidden"]]
+"""The same, in a single row where they do not depend on the input."""
 
 
 class LinearRecurrentModule(
@@ -42,10 +44,12 @@ class LinearRecurrentModule(
     complex numbers, and so are `decay` and `drive`.
 
     An unroll of `T` steps takes the coefficients of all `T * B` rows at once, goes
-    through time by an associative scan of depth `2 * log2(T)`, with resets inside, and
-    reads all rows at once. The scan works on about twice `[T, B, n]`, in the memory's
-    parts; for the gradient, which is a scan backwards, the states and `decay` are kept,
-    and nothing of what is in between. Forward-mode derivatives are not defined.
+    through time by an associative scan of depth `2 * log2(T)` with resets inside, and
+    reads all rows at once. The scan needs about twice the memory of the states,
+    `[T, B, n]`, and as much again for a `decay` that is not shared. For the gradient,
+    which is a scan backwards, `decay` and the states are kept, and nothing of what is
+    in between. On a CPU, where the rows of one step keep all cores busy, both scans go
+    step by step, which is half the work. Only reverse-mode derivatives are defined.
     """
 
     in_features: eqx.AbstractVar[int]
@@ -63,9 +67,7 @@ class LinearRecurrentModule(
         """
 
     @abc.abstractmethod
-    def read(
-        self, state: State, x: Float[Array, "B in"]
-    ) -> Float[Array, "B out"]:
+    def read(self, state: State, x: Float[Array, "B in"]) -> Float[Array, "B out"]:
         """The output, row by row, from the new memory and the input."""
 
     @final
@@ -248,7 +250,7 @@ class LRU(LinearRecurrentModule[Complex]):
         real, imag = self.initial_state
         return rows(real, batch), rows(imag, batch)
 
-    def coefficients(self, x: Float[Array, "B in"]) -> tuple[Complex, Complex]:
+    def coefficients(self, x: Float[Array, "B in"]) -> tuple[Shared, Complex]:
         """The decay, the same for all rows, and the normalised projection."""
         nu, theta, gamma = (
             jnp.exp(leaf.astype(jnp.float32))[None]
@@ -261,9 +263,7 @@ class LRU(LinearRecurrentModule[Complex]):
             (gamma * real, gamma * imag),
         )
 
-    def read(
-        self, state: Complex, x: Float[Array, "B in"]
-    ) -> Float[Array, "B out"]:
+    def read(self, state: Complex, x: Float[Array, "B in"]) -> Float[Array, "B out"]:
         """The real part of the projected memory, and the input's."""
         memory = jnp.concatenate(state, axis=-1)
         return product(memory, self.output_kernel) + product(x, self.skip_kernel)
