@@ -141,7 +141,12 @@ def test_evaluations_are_not_more_frequent_than_iterations(getkey):
     ("env_name", "policy", "error", "hint"),
     [
         ("cartpole", "lstn", ValueError, "did you mean 'lstm'"),
-        ("cartpole", "", ValueError, "mlp, lstm, gru, variational"),
+        (
+            "cartpole",
+            "",
+            ValueError,
+            "gru, lru, min_gru, attention, variational",
+        ),
         ("cartpol", "lstm", UnknownEnvironmentError, "did you mean 'cartpole'"),
     ],
 )

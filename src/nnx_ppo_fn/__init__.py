@@ -78,6 +78,7 @@ from .networks._trainable import (
     partition_trainable as partition_trainable,
 )
 from .networks.adapter import PPOAdapter as PPOAdapter
+from .networks.attention import WindowedAttention as WindowedAttention
 from .networks.constrained import ConstrainedDense as ConstrainedDense
 from .networks.containers import (
     Concat as Concat,
@@ -104,6 +105,11 @@ from .networks.graph import (
     PopulationGraphBuilder as PopulationGraphBuilder,
 )
 from .networks.lifting import Lift as Lift
+from .networks.linear_recurrent import (
+    LinearRecurrentModule as LinearRecurrentModule,
+    LRU as LRU,
+    MinGRU as MinGRU,
+)
 from .networks.normalizer import Normalizer as Normalizer
 from .networks.override import Override as Override, with_override as with_override
 from .networks.recording import (

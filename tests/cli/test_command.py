@@ -8,6 +8,7 @@ import pytest
 import nnx_ppo_fn
 from nnx_ppo_fn.cli import command, main, one_seed, preparation
 from nnx_ppo_fn.networks._errors import CompositionError
+from nnx_ppo_fn.presets import POLICIES
 from nnx_ppo_fn.runs import read_metrics
 from nnx_ppo_fn.testing import LawViolation
 from small_runs import files_in, SMALL
@@ -92,7 +93,7 @@ def test_help_names_all_policies(capsys):
         main(["train", "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    for word in ("mlp", "lstm", "gru", "variational", "hidden-cartpole"):
+    for word in (*POLICIES, "hidden-cartpole"):
         assert word in text
 
 

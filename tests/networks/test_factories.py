@@ -14,6 +14,7 @@ from nnx_ppo_fn.envs import CartPole, Pendulum, State
 from nnx_ppo_fn.networks._errors import CompositionError
 from nnx_ppo_fn.networks._trainable import partition_trainable
 from nnx_ppo_fn.networks.adapter import PPOAdapter
+from nnx_ppo_fn.networks.attention import WindowedAttention
 from nnx_ppo_fn.networks.containers import Sequential
 from nnx_ppo_fn.networks.factories import (
     make_mlp,
@@ -23,6 +24,7 @@ from nnx_ppo_fn.networks.factories import (
     make_variational_actor_critic,
 )
 from nnx_ppo_fn.networks.feedforward import Dense
+from nnx_ppo_fn.networks.linear_recurrent import LRU, MinGRU
 from nnx_ppo_fn.networks.normalizer import Normalizer
 from nnx_ppo_fn.networks.recurrent import GRU, LSTM
 from nnx_ppo_fn.networks.sampling_layers import CategoricalSampler, NormalTanhSampler
@@ -140,7 +142,9 @@ def test_no_two_layers_are_twins():
             assert not np.any(one == other)
 
 
-@pytest.mark.parametrize("name, kind", [("lstm", LSTM), ("gru", GRU)])
+@pytest.mark.parametrize(
+    "name, kind", [("lstm", LSTM), ("gru", GRU), ("lru", LRU), ("min_gru", MinGRU)]
+)
 def test_recurrent_actor_critic_shares_a_memory(name, kind):
     network = make_recurrent_actor_critic(
         6, 2, key=KEY, cell=name, hidden_features=7, trainable_initial_state=True
@@ -153,6 +157,16 @@ def test_recurrent_actor_critic_shares_a_memory(name, kind):
     assert np.std(network[2].action[1].kernel) < 0.01 * 2 / 64**0.5
     bare = make_recurrent_actor_critic(6, 2, key=KEY, normalize_obs=False)
     assert kinds(bare) == [LSTM, PPOAdapter]
+
+
+def test_attention_has_no_initial_state_to_train():
+    network = make_recurrent_actor_critic(6, 2, key=KEY, cell="attention")
+    assert kinds(network) == [Normalizer, WindowedAttention, PPOAdapter]
+    assert network[1].hidden_features == network[2].action[0].in_features == 128
+    with pytest.raises(ValueError, match="attention begins an episode without a mem"):
+        make_recurrent_actor_critic(
+            6, 2, key=KEY, cell="attention", trainable_initial_state=True
+        )
 
 
 def test_variational_actor_critic_has_a_bottleneck():
@@ -178,9 +192,11 @@ def test_variational_actor_critic_has_a_bottleneck():
     [
         make_mlp_actor_critic(6, 2, [4], [4], key=KEY),
         make_recurrent_actor_critic(6, 2, key=KEY, hidden_features=4, head_sizes=()),
+        make_recurrent_actor_critic(6, 2, key=KEY, hidden_features=5, cell="lru"),
+        make_recurrent_actor_critic(6, 2, key=KEY, hidden_features=5, cell="attention"),
         make_variational_actor_critic(6, 2, key=KEY, latent_size=2),
     ],
-    ids=["mlp", "recurrent", "variational"],
+    ids=["mlp", "recurrent", "lru", "attention", "variational"],
 )
 def test_networks_run(network):
     @eqx.filter_jit
@@ -198,7 +214,7 @@ def test_networks_run(network):
 def test_unknown_names_list_the_choices():
     with pytest.raises(ValueError, match="unknown activation 'sine'.*'relu', 'tanh'"):
         make_mlp([3, 2], key=KEY, activation="sine")
-    with pytest.raises(ValueError, match="unknown cell 'rnn'.*'lstm', 'gru'"):
+    with pytest.raises(ValueError, match="unknown cell 'rnn'.*'gru', 'lru', 'min_gru'"):
         make_recurrent_actor_critic(3, 2, key=KEY, cell="rnn")
 
 

@@ -15,11 +15,14 @@ from nnx_ppo_fn import (
     Delay,
     Dropout,
     GaussianNoise,
+    LRU,
     make_conv_encoder,
+    MinGRU,
     Normalizer,
     Scale,
     unroll,
     VariationalBottleneck,
+    WindowedAttention,
 )
 
 
@@ -44,6 +47,9 @@ def wide():
         lambda: Scale(one(2.0)),
         lambda: Normalizer(4, clip=one(2.0)),
         lambda: Delay(jnp.zeros(4, jnp.float32), 2, one(0.1)),
+        lambda: LRU(4, 2, key=jr.key(0), trainable_initial_state=True),
+        lambda: MinGRU(4, 2, key=jr.key(0)),
+        lambda: WindowedAttention(4, 2, key=jr.key(0), window=3),
     ],
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

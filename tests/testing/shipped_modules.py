@@ -27,10 +27,12 @@ from nnx_ppo_fn import (
     GaussianNoise,
     GRU,
     Lift,
+    LRU,
     LSTM,
     make_conv_encoder,
     Map,
     Merge,
+    MinGRU,
     MultiCategoricalSampler,
     Normalizer,
     NormalSampler,
@@ -45,6 +47,7 @@ from nnx_ppo_fn import (
     Splitter,
     Stateless,
     VariationalBottleneck,
+    WindowedAttention,
 )
 
 
@@ -177,6 +180,24 @@ MODULES: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "LSTM with trainable initial state": lambda key: (
         LSTM(3, 2, key=key, trainable_initial_state=True),
         features(3),
+    ),
+    "LRU": lambda key: (LRU(3, 2, key=key, out_features=4), features(3)),
+    "LRU with trainable initial state": lambda key: (
+        LRU(3, 2, key=key, trainable_initial_state=True),
+        features(3).astype(jnp.bfloat16),
+    ),
+    "MinGRU": lambda key: (MinGRU(3, 2, key=key), features(3)),
+    "MinGRU with trainable initial state": lambda key: (
+        MinGRU(3, 2, key=key, trainable_initial_state=True),
+        features(3),
+    ),
+    "WindowedAttention": lambda key: (
+        WindowedAttention(3, 2, key=key, window=3, heads=2),
+        features(3),
+    ),
+    "WindowedAttention longer than the rollout": lambda key: (
+        WindowedAttention(3, 3, key=key, window=7, heads=1, head_features=2),
+        features(3).astype(jnp.bfloat16),
     ),
     "GRU": lambda key: (GRU(3, 2, key=key), features(3, batch=4)),
     "Parallel": lambda key: (

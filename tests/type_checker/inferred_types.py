@@ -24,6 +24,7 @@ from nnx_ppo_fn import (
     Filter,
     GaussianNoise,
     GRU,
+    LRU,
     LSTM,
     make_mlp,
     Map,
@@ -45,7 +46,9 @@ from nnx_ppo_fn import (
     StochasticModule,
     unroll,
     VariationalBottleneck,
+    WindowedAttention,
 )
+from nnx_ppo_fn.networks.attention import AttentionState
 
 
 key = jr.key(0)
@@ -73,6 +76,12 @@ assert_type(unroll(lstm, memory, xs, is_first).next_state, tuple[Array, Array])
 
 gru = GRU(4, 2, key=key)
 assert_type(gru(gru.initialize_state(keys), x).next_state, Array)
+lru = LRU(4, 2, key=key)
+assert_type(lru(lru.initialize_state(keys), x).next_state, tuple[Array, Array])
+assert_type(unroll(lru, lru.initialize_state(keys), xs, is_first).output, Array)
+attention = WindowedAttention(4, 2, key=key)
+assert_type(attention(attention.initialize_state(keys), x).output, Array)
+assert_type(attention.initialize_state(keys), AttentionState)
 
 
 # Layers that draw.

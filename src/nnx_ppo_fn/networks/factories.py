@@ -1,7 +1,7 @@
 """Networks that most people want, in one call."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TYPE_CHECKING, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,10 @@ from .._keys import derive
 from .._suggest import did_you_mean
 from ._border import border_of
 from .adapter import PPOAdapter
+from .attention import WindowedAttention
 from .containers import Sequential
 from .feedforward import Dense, Initializer
+from .linear_recurrent import LRU, MinGRU
 from .recurrent import GRU, LSTM
 from .sampling_layers import CategoricalSampler, NormalTanhSampler
 from .types import AnyModule, PPONetworkOutput
@@ -23,6 +25,12 @@ from .variational import VariationalBottleneck
 
 Activation: TypeAlias = Callable[[Array], Array]
 
+if TYPE_CHECKING:
+    Cell: TypeAlias = Literal["lstm", "gru", "lru", "min_gru", "attention"]
+else:
+    # At run time a message that lists the names is worth more than a type.
+    Cell: TypeAlias = str
+
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
@@ -30,7 +38,13 @@ _ACTIVATIONS: dict[str, Activation] = {
     "elu": jax.nn.elu,
     "gelu": jax.nn.gelu,
 }
-_CELLS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
+_CELLS: dict[str, Callable[..., AnyModule]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "lru": LRU,
+    "min_gru": MinGRU,
+    "attention": WindowedAttention,
+}
 
 
 def make_mlp_layers(
@@ -198,7 +212,7 @@ def make_recurrent_actor_critic(
     *,
     key: Key[Array, ""],
     env: Any = None,
-    cell: str = "lstm",
+    cell: Cell = "lstm",
     hidden_features: int = 128,
     discrete: bool = False,
     head_sizes: Sequence[int] = (64,),
@@ -212,14 +226,15 @@ def make_recurrent_actor_critic(
     trainable_initial_state: bool = False,
     kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
 ) -> Sequential[Any, PPONetworkOutput]:
-    """An actor and a critic that share a memory: normaliser, LSTM or GRU, two heads.
+    """An actor and a critic that share a memory: normaliser, memory, two heads.
 
     **Arguments:**
 
     - `obs_size`, `action_size`, `env`: as in `make_mlp_actor_critic`.
     - `key`: for the initial weights.
-    - `cell`: `"lstm"` or `"gru"`.
-    - `hidden_features`: size of the memory.
+    - `cell`: the memory: `"lstm"`, `"gru"`, `"lru"`, `"min_gru"` or `"attention"`, for
+      `LSTM`, `GRU`, `LRU`, `MinGRU` and `WindowedAttention`.
+    - `hidden_features`: size of the memory, and of what the heads see.
     - `discrete`: a `CategoricalSampler` instead of a `NormalTanhSampler`.
     - `head_sizes`: hidden layers of the actor's head and of the critic's.
     - `activation`: of the heads, as in `make_mlp_layers`.
@@ -230,6 +245,7 @@ def make_recurrent_actor_critic(
       are learned by themselves, the same in every state, instead of being an output.
       Discrete actions have none.
     - `trainable_initial_state`: whether the memory at an episode's start is learned.
+      Attention has none then, so there is nothing to learn.
     - `kernel_init`: of the heads and of the cell's input kernel.
 
     **Returns:**
@@ -245,12 +261,22 @@ def make_recurrent_actor_critic(
         trainable_initial_state=trainable_initial_state,
     )
     border = border_of(obs_size, action_size, discrete, env)
-    memory = _named("cell", cell, _CELLS)(
+    make_memory = _named("cell", cell, _CELLS)
+    options: dict[str, Any] = {}
+    if trainable_initial_state:
+        if make_memory is WindowedAttention:
+            raise ValueError(
+                "attention begins an episode without a memory, so that there is no "
+                "initial state to train; leave out trainable_initial_state, or choose "
+                "another cell"
+            )
+        options["trainable_initial_state"] = True
+    memory = make_memory(
         border.features,
         hidden_features,
         key=derive(key, "memory"),
-        trainable_initial_state=trainable_initial_state,
         kernel_init=kernel_init,
+        **options,
     )
     heads = _heads(
         hidden_features,

@@ -15,6 +15,7 @@ from .._custom_types import Keys
 from .._keys import expect_keys
 from .._tree import merge_time, select, split_time
 from ._errors import expect_features
+from ._products import affine, product, rows, zero_rows
 from .feedforward import Initializer
 from .types import expect_pair, output, State, StatefulModuleOutput, UnrolledModule
 
@@ -186,21 +187,21 @@ class LSTM(RecurrentModule[LSTMState]):
     def fresh_state(self, batch: int) -> LSTMState:
         """`(h, c)`: the trained initial state, or zeros."""
         if self.initial_state is None:
-            zeros = _zeros(batch, self.hidden_features)
+            zeros = zero_rows(batch, self.hidden_features)
             return zeros, zeros
         hidden, cell = self.initial_state
-        return _rows(hidden, batch), _rows(cell, batch)
+        return rows(hidden, batch), rows(cell, batch)
 
     def project(self, x: Float[Array, "B in"]) -> Float[Array, "B four_hidden"]:
         """The input's part in the gates, with the bias."""
-        return _affine(x, self.kernel, self.bias)
+        return affine(x, self.kernel, self.bias)
 
     def recur(
         self, state: LSTMState, projected: Float[Array, "B four_hidden"]
     ) -> tuple[LSTMState, Hidden]:
         """One step of the memory."""
         hidden, cell = state
-        gates = projected + _product(hidden, self.recurrent_kernel)
+        gates = projected + product(hidden, self.recurrent_kernel)
         admit, keep, candidate, emit = jnp.split(gates, 4, axis=-1)
         kept = self.gate_fn(keep) * cell
         cell = kept + self.gate_fn(admit) * self.activation_fn(candidate)
@@ -263,18 +264,18 @@ class GRU(RecurrentModule[Hidden]):
     def fresh_state(self, batch: int) -> Hidden:
         """`h`: the trained initial state, or zeros."""
         if self.initial_state is None:
-            return _zeros(batch, self.hidden_features)
-        return _rows(self.initial_state, batch)
+            return zero_rows(batch, self.hidden_features)
+        return rows(self.initial_state, batch)
 
     def project(self, x: Float[Array, "B in"]) -> Float[Array, "B three_hidden"]:
         """The input's part in the gates, with the bias."""
-        return _affine(x, self.kernel, self.bias)
+        return affine(x, self.kernel, self.bias)
 
     def recur(
         self, state: Hidden, projected: Float[Array, "B three_hidden"]
     ) -> tuple[Hidden, Hidden]:
         """One step of the memory."""
-        recurrent = _product(state, self.recurrent_kernel)
+        recurrent = product(state, self.recurrent_kernel)
         x_reset, x_update, x_new = jnp.split(projected, 3, axis=-1)
         h_reset, h_update, h_new = jnp.split(recurrent, 3, axis=-1)
         reset = self.gate_fn(x_reset + h_reset)
@@ -307,26 +308,3 @@ def _weights(
         recurrent_kernel_init(recurrent_key, (hidden_features, width), jnp.float32),
         bias_init(bias_key, (width,), jnp.float32),
     )
-
-
-def _product(
-    x: Float[Array, "B in"], kernel: Float[Array, "in out"]
-) -> Float[Array, "B out"]:
-    """`x @ kernel` in the kernel's precision, given in `float32`."""
-    return (x.astype(kernel.dtype) @ kernel).astype(jnp.float32)
-
-
-def _affine(
-    x: Float[Array, "B in"],
-    kernel: Float[Array, "in out"],
-    bias: Float[Array, " out"],
-) -> Float[Array, "B out"]:
-    return _product(x, kernel) + bias[None].astype(jnp.float32)
-
-
-def _zeros(batch: int, size: int) -> Float[Array, "B size"]:
-    return jnp.zeros((batch, size), jnp.float32)
-
-
-def _rows(vector: Float[Array, " size"], batch: int) -> Float[Array, "B size"]:
-    return jnp.broadcast_to(vector[None].astype(jnp.float32), (batch, len(vector)))

@@ -1,7 +1,7 @@
 """What a preset says: the whole run, and the network."""
 
 import dataclasses
-from typing import Any, cast, final, Literal, TypeAlias, TypeVar
+from typing import Any, cast, final, get_args, Literal, TypeAlias, TypeVar
 
 import equinox as eqx
 
@@ -10,10 +10,12 @@ from .._suggest import did_you_mean
 from ..algorithms.config import TrainConfig
 
 
-Policy: TypeAlias = Literal["mlp", "lstm", "gru", "variational"]
+Policy: TypeAlias = Literal[
+    "mlp", "lstm", "gru", "lru", "min_gru", "attention", "variational"
+]
 """The kinds of network that `build` knows."""
 
-POLICIES: tuple[Policy, ...] = ("mlp", "lstm", "gru", "variational")
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 """All of them."""
 
 # The ends of what float32 can tell from 0 and from infinity.
