@@ -60,6 +60,10 @@ class PPOConfig(eqx.Module):
       advantage 0, as nnx-ppo does.
     - `advantages_from`: whose values the advantages use: the `"replay"`'s, fresh in
       every minibatch, or the `"rollout"`'s.
+    - `replay_chunk_length`: how many steps of a replay pass through all layers before
+      the next ones do, or `None` for a whole rollout. It changes speed and memory.
+    - `replay_rematerialize`: whether a gradient recomputes a chunk's activations
+      instead of keeping those of all chunks: less memory, more work.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
       with unchanged weights may show; training stops above it. `None` chooses by the
       precision of the network's parameters and of matrix products.
@@ -91,6 +95,8 @@ class PPOConfig(eqx.Module):
     advantages_from: Literal["replay", "rollout"] = eqx.field(
         static=True, default="replay"
     )
+    replay_chunk_length: int | None = eqx.field(static=True, default=None)
+    replay_rematerialize: bool = eqx.field(static=True, default=False)
     replay_tolerance: Scalar | None = None
     logging_level: LoggingLevel = eqx.field(static=True, default=LoggingLevel.LOSSES)
     logging_percentiles: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -100,6 +106,8 @@ class PPOConfig(eqx.Module):
         for name in ("n_envs", "rollout_length", "n_epochs", "n_minibatches"):
             expect_count(name, getattr(self, name), least=1)
         expect_count("total_steps", self.total_steps, least=0)
+        if self.replay_chunk_length is not None:
+            expect_count("replay_chunk_length", self.replay_chunk_length, least=1)
         if self.steps_per_iteration >= _MOST_STEPS:
             raise ValueError(
                 f"n_envs={self.n_envs} times rollout_length={self.rollout_length} must "

@@ -1,33 +1,77 @@
 """Recomputes a rollout's activations under the network's present weights."""
 
+import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from .._custom_types import PyTree
+from .._tree import tree_map
 from ..networks.types import AnyModule, PPONetworkOutput, StatefulModuleOutput
 from ..networks.unroll import unroll
 from .types import Rollout
 
 
 def replay(
-    network: AnyModule, rollout: Rollout
+    network: AnyModule,
+    rollout: Rollout,
+    *,
+    chunk_length: int | None = None,
+    rematerialize: bool = False,
 ) -> StatefulModuleOutput[Any, PPONetworkOutput]:
     """Runs the network over a rollout once more, layer by layer.
 
     With unchanged weights this gives the recorded outputs; with new ones, the same
-    noise and the recorded actions under the new weights.
+    noise and the recorded actions under the new weights. How time is cut changes
+    neither the numbers, but for rounding, nor the gradient.
 
     **Arguments:**
 
     - `network`: of the structure that the rollout was recorded with.
     - `rollout`: a whole one, or a minibatch of environments.
+    - `chunk_length`: how many steps pass through all layers before the next ones do;
+      `None` for all of them.
+    - `rematerialize`: whether a gradient computes the activations of a chunk once more
+      instead of keeping those of all chunks in memory.
 
     **Returns:**
 
     Outputs with leaves `[T, B, ...]`, and the carry after the last step.
     """
-    return unroll(
-        network,
-        rollout.initial_carry,
-        rollout.transitions.obs,
-        rollout.is_first,
-        rollout.transitions.rollout_extras,
+    length = len(rollout.is_first)
+    chunk = length if chunk_length is None else min(chunk_length, length)
+
+    def run(carry: PyTree, inputs: tuple[Any, Any, Any]) -> tuple[PyTree, Any]:
+        replayed = unroll(network, carry, *inputs)
+        parts = dataclasses.replace(replayed, next_state=(), rollout_extras=None)
+        return replayed.next_state, parts
+
+    if rematerialize:
+        run = jax.checkpoint(run)
+    transitions = rollout.transitions
+    inputs = (transitions.obs, rollout.is_first, transitions.rollout_extras)
+    if chunk == length:
+        carry, outputs = run(rollout.initial_carry, inputs)
+    else:
+        carry, outputs = _in_chunks(run, rollout.initial_carry, inputs, length, chunk)
+    return dataclasses.replace(
+        outputs, next_state=carry, rollout_extras=transitions.rollout_extras
     )
+
+
+def _in_chunks(
+    run: Any, carry: PyTree, inputs: PyTree, length: int, chunk: int
+) -> tuple[PyTree, PyTree]:
+    """Scans over chunks of time; what is left of a chunk follows by itself."""
+    whole = length // chunk
+    until = whole * chunk
+    stacked = tree_map(
+        lambda leaf: leaf[:until].reshape((whole, chunk, *leaf.shape[1:])), inputs
+    )
+    carry, outputs = jax.lax.scan(run, carry, stacked)
+    outputs = tree_map(lambda leaf: leaf.reshape((until, *leaf.shape[2:])), outputs)
+    if until == length:
+        return carry, outputs
+    carry, rest = run(carry, tree_map(lambda leaf: leaf[until:], inputs))
+    return carry, tree_map(lambda *parts: jnp.concatenate(parts), outputs, rest)
