@@ -51,6 +51,9 @@ class PPOConfig(eqx.Module):
     - `combine_advantages`: whether the advantages of several rewards are summed.
     - `n_epochs`: passes over a rollout.
     - `n_minibatches`: parts of each pass, each of whole environments.
+    - `n_shards`: groups of neighbouring environments, shuffled and replayed each by
+      itself. On a mesh of as many devices, or of a divisor, no experience is moved from
+      one device to another; see `on_mesh`.
     - `critic_loss_weight`: weight of half the squared error of the values.
     - `gradient_clipping`: largest norm of a gradient, or `None`.
     - `weight_decay`: decoupled decay of the trainable weights, or `None`.
@@ -86,6 +89,7 @@ class PPOConfig(eqx.Module):
     combine_advantages: bool = eqx.field(static=True, default=False)
     n_epochs: int = eqx.field(static=True, default=4)
     n_minibatches: int = eqx.field(static=True, default=4)
+    n_shards: int = eqx.field(static=True, default=1)
     critic_loss_weight: Scalar = 1.0
     gradient_clipping: Scalar | None = None
     weight_decay: Scalar | None = None
@@ -103,7 +107,8 @@ class PPOConfig(eqx.Module):
 
     def __check_init__(self):
         """Refuses settings that cannot train."""
-        for name in ("n_envs", "rollout_length", "n_epochs", "n_minibatches"):
+        counts = ("n_envs", "rollout_length", "n_epochs", "n_minibatches", "n_shards")
+        for name in counts:
             expect_count(name, getattr(self, name), least=1)
         expect_count("total_steps", self.total_steps, least=0)
         if self.replay_chunk_length is not None:
@@ -121,6 +126,11 @@ class PPOConfig(eqx.Module):
                 f"n_envs={self.n_envs} cannot be divided into "
                 f"n_minibatches={self.n_minibatches} equal minibatches of whole "
                 f"environments; try n_envs={nearest}"
+            )
+        if (self.n_envs // self.n_minibatches) % self.n_shards:
+            raise ValueError(
+                f"a minibatch of {self.n_envs // self.n_minibatches} environments "
+                f"cannot take equally many of n_shards={self.n_shards} groups"
             )
         if self.normalize_advantages and self.steps_per_iteration == self.n_minibatches:
             raise ValueError(

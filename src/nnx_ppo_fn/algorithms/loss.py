@@ -50,6 +50,7 @@ def ppo_loss(
         rollout,
         chunk_length=config.replay_chunk_length,
         rematerialize=config.replay_rematerialize,
+        n_shards=config.n_shards,
     )
     new = replayed.output
     old = transitions.network_output
