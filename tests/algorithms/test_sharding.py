@@ -6,6 +6,7 @@ import sys
 
 import jax
 import jax.random as jr
+import numpy as np
 import pytest
 
 from helpers import small_config, small_network
@@ -45,9 +46,10 @@ def test_environments_have_to_be_spread_equally():
     env = make("probe:counting")
     network = small_network(jr.key(0), env.observation_size)
     state = new_training_state(env, network, small_config(), key=jr.key(1))
-    three = jax.sharding.AbstractMesh((3,), ("environments",))
+    device = jax.devices()[0]
+    three = jax.sharding.Mesh(np.array([device] * 3), ("environments",))
     with pytest.raises(ValueError, match="environments cannot be spread .* 3 devices"):
         on_mesh(state, three)
-    crossed = jax.sharding.AbstractMesh((1, 1), ("a", "b"))
+    crossed = jax.sharding.Mesh(np.array([[device]]), ("a", "b"))
     with pytest.raises(ValueError, match="one axis, .* got the axes a, b"):
         on_mesh(state, crossed)
