@@ -47,6 +47,7 @@ from .algorithms.rollout import (
     unroll_env as unroll_env,
 )
 from .algorithms.seeds import train_seeds as train_seeds
+from .algorithms.sharding import on_mesh as on_mesh
 from .algorithms.step import (
     new_training_state as new_training_state,
     ppo_step as ppo_step,

@@ -57,7 +57,7 @@ def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:
 
     Keys of the same shape.
     """
-    tag = crc32(name.encode()) | 0x8000_0000
+    tag = jnp.uint32(crc32(name.encode()) | 0x8000_0000)
     fold = jr.fold_in
     for _ in range(keys.ndim):
         fold = jax.vmap(fold, in_axes=(0, None))

@@ -39,7 +39,7 @@ class Moments(eqx.Module):
         zeros = jnp.zeros(shape, jnp.float32)
         return Moments(Counter.zero(shape), zeros, zeros, zeros)
 
-    def merge(self, samples: Float[Array, "N ..."]) -> "Moments":
+    def merge(self, samples: Float[Array, "*samples_and_shape"]) -> "Moments":
         """The moments of all samples, old and new.
 
         Entries that are not finite are not samples; each feature counts its own.
@@ -51,17 +51,23 @@ class Moments(eqx.Module):
 
         **Arguments:**
 
-        - `samples`: `float32`, `[N, *shape]`, with `N` at least 0.
+        - `samples`: `float32`, `[..., *shape]`. However many axes they have are summed
+          over as they are: what lies on several devices stays there.
         """
+        axes = tuple(range(samples.ndim - self.mean.ndim))
+
+        def each(leaf: Array) -> Array:
+            return jnp.expand_dims(leaf, axes)
+
         valid = jnp.isfinite(samples)
-        count = jnp.sum(valid, axis=0, dtype=jnp.uint32)
+        count = jnp.sum(valid, axis=axes, dtype=jnp.uint32)
         new_count = count.astype(jnp.float32)
         old_count = self.count.as_float()
         weight = new_count / jnp.maximum(old_count + new_count, 1)
         old_weight = old_count / jnp.maximum(old_count + new_count, 1)
 
-        lowest = jnp.min(samples, axis=0, initial=jnp.inf, where=valid)
-        highest = jnp.max(samples, axis=0, initial=-jnp.inf, where=valid)
+        lowest = jnp.min(samples, axis=axes, initial=jnp.inf, where=valid)
+        highest = jnp.max(samples, axis=axes, initial=-jnp.inf, where=valid)
         lowest, highest = (
             jnp.where(count > 0, bound, self.mean) for bound in (lowest, highest)
         )
@@ -71,11 +77,11 @@ class Moments(eqx.Module):
         )
 
         middle = lowest / unit / 2 + highest / unit / 2
-        distance = jnp.where(valid, samples / unit[None] - middle[None], 0)
-        offset = jnp.sum(distance, axis=0) / jnp.maximum(new_count, 1)
-        distance = jnp.where(valid, distance - offset[None], 0)
-        correction = jnp.sum(distance, axis=0) / jnp.maximum(new_count, 1)
-        variance = jnp.sum(distance**2, axis=0) / jnp.maximum(new_count, 1)
+        distance = jnp.where(valid, samples / each(unit) - each(middle), 0)
+        offset = jnp.sum(distance, axis=axes) / jnp.maximum(new_count, 1)
+        distance = jnp.where(valid, distance - each(offset), 0)
+        correction = jnp.sum(distance, axis=axes) / jnp.maximum(new_count, 1)
+        variance = jnp.sum(distance**2, axis=axes) / jnp.maximum(new_count, 1)
         variance = jnp.maximum(variance - correction**2, 0)
 
         old_mean, old_residual = self.mean / unit, self.mean_residual / unit

@@ -70,9 +70,28 @@ def split_time(tree: Tree, shape: tuple[int, ...]) -> Tree:
     return tree_map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), tree)
 
 
-def take(tree: Tree, indices: Int[Array, " minibatch"], *, axis: int) -> Tree:
-    """The rows `indices` of every leaf, along `axis`."""
-    return tree_map(lambda leaf: jnp.take(leaf, indices, axis=axis, mode="clip"), tree)
+def take(tree: Tree, indices: Int[Array, "*which"], *, axis: int) -> Tree:
+    """Some rows of every leaf.
+
+    **Arguments:**
+
+    - `indices`: which rows, `[n]`; or which of each group of neighbours, where rows are
+      in groups of the same size, `[groups, n]`. No row is then moved to another group.
+    - `axis`: of the rows.
+    """
+
+    def some(leaf: Any, which: Any) -> Array:
+        return jnp.take(leaf, which, axis=axis, mode="clip")
+
+    def some_of_each(leaf: Any) -> Array:
+        before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
+        groups = leaf.reshape((*before, len(indices), -1, *after))
+        taken = jax.vmap(some, in_axes=(axis, 0), out_axes=axis)(groups, indices)
+        return taken.reshape((*before, indices.size, *after))
+
+    if indices.ndim == 1:
+        return tree_map(lambda leaf: some(leaf, indices), tree)
+    return tree_map(some_of_each, tree)
 
 
 def strong(tree: Tree) -> Tree:

@@ -21,6 +21,11 @@ from nnx_ppo_fn.algorithms.config import VideoConfig
             {"n_envs": 4, "n_minibatches": 4, "rollout_length": 1},
             "a minibatch of a single step",
         ),
+        (
+            {"n_envs": 16, "n_minibatches": 4, "n_shards": 3},
+            "a minibatch of 4 environments .*n_shards=3",
+        ),
+        ({"replay_chunk_length": 0}, "replay_chunk_length must be at least 1, got 0"),
         ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
         ({"total_steps": -1}, "total_steps must be at least 0, got -1"),
         ({"gae_lambda": 1.5}, r"gae_lambda must be in \[0.0, 1.0\], got 1.5"),

@@ -43,3 +43,50 @@ def test_new_weights_keep_the_actions_and_change_their_likelihood(recorded):
     old = rollout.transitions.network_output
     assert jnp.array_equal(replayed.actions, old.actions)
     assert jnp.max(jnp.abs(replayed.loglikelihoods - old.loglikelihoods)) > 1e-2
+
+
+def value_and_gradient(network, rollout, **cut):
+    parameters, rest = partition_trainable(network)
+
+    def loss(parameters):
+        replayed = replay(eqx.combine(parameters, rest), rollout, **cut)
+        values, likelihoods = jtu.tree_leaves(
+            (replayed.output.value_estimates, replayed.output.loglikelihoods)
+        )
+        weights = jnp.cos(jnp.arange(values.size, dtype=jnp.float32))
+        total = jnp.vdot(weights, (values + likelihoods).ravel())
+        return total + jnp.sum(replayed.regularization_loss), replayed
+
+    return jax.value_and_grad(loss, has_aux=True)(parameters)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+@pytest.mark.parametrize("chunk_length", [1, 4, 11, 50])
+def test_how_time_is_cut_changes_nothing(recorded, chunk_length, rematerialize):
+    network, _, rollout = recorded
+    parameters, rest = partition_trainable(network)
+    moved = eqx.combine(jtu.tree_map(lambda p: 1.3 * p + 0.05, parameters), rest)
+    (_, expected), gradient = value_and_gradient(moved, rollout)
+    (_, cut), its_gradient = value_and_gradient(
+        moved, rollout, chunk_length=chunk_length, rematerialize=rematerialize
+    )
+    assert_close(cut, expected)
+    assert_close(its_gradient, gradient, tolerance=1e-4)
+    assert all(jnp.any(leaf != 0) for leaf in jtu.tree_leaves(gradient))
+
+
+def test_rematerialising_keeps_less_for_the_gradient(recorded):
+    """The residuals between the forward and the backward pass, counted in bytes."""
+    network, _, rollout = recorded
+    parameters, rest = partition_trainable(network)
+
+    def kept(**cut):
+        def values(parameters):
+            replayed = replay(eqx.combine(parameters, rest), rollout, **cut)
+            return replayed.output.value_estimates
+
+        _, pullback = jax.vjp(values, parameters)
+        return sum(leaf.nbytes for leaf in jtu.tree_leaves(pullback))
+
+    chunk = {"chunk_length": 2}
+    assert kept(**chunk, rematerialize=True) < kept(**chunk)

@@ -167,6 +167,25 @@ def test_every_epoch_deals_out_every_environment_once():
     assert not jnp.array_equal(indices[:2], indices[2:])
 
 
+def test_shards_are_dealt_out_by_themselves():
+    ppo = dataclasses.replace(CONFIG.ppo, n_shards=2)
+    indices = minibatch_indices(ppo, jr.key(0))
+    assert indices.shape == (4, 2, 2)
+    for epoch in np.asarray(indices).reshape(2, 2, 2, 2):
+        for shard in np.moveaxis(epoch, 1, 0):
+            np.testing.assert_array_equal(np.sort(shard, axis=None), np.arange(4))
+    assert not jnp.array_equal(indices[:, 0], indices[:, 1])
+
+
+def test_shards_learn_from_the_very_environments_that_were_dealt(state):
+    """With one minibatch of everybody, in another order, an epoch is the same."""
+    ppo = dataclasses.replace(CONFIG.ppo, n_minibatches=1)
+    one, _ = step(ENV, state, dataclasses.replace(CONFIG, ppo=ppo))
+    ppo = dataclasses.replace(ppo, n_shards=4)
+    in_shards, _ = step(ENV, state, dataclasses.replace(CONFIG, ppo=ppo))
+    assert_close(in_shards.parameters, one.parameters, tolerance=1e-4)
+
+
 class Faulty(eqx.Module):
     """The counting probe; where the counter hits `at`, something is not finite."""
 

@@ -51,6 +51,9 @@ class PPOConfig(eqx.Module):
     - `combine_advantages`: whether the advantages of several rewards are summed.
     - `n_epochs`: passes over a rollout.
     - `n_minibatches`: parts of each pass, each of whole environments.
+    - `n_shards`: groups of neighbouring environments, shuffled and replayed each by
+      itself. On a mesh of as many devices, or of a divisor, no experience is moved from
+      one device to another; see `on_mesh`.
     - `critic_loss_weight`: weight of half the squared error of the values.
     - `gradient_clipping`: largest norm of a gradient, or `None`.
     - `weight_decay`: decoupled decay of the trainable weights, or `None`.
@@ -60,6 +63,10 @@ class PPOConfig(eqx.Module):
       advantage 0, as nnx-ppo does.
     - `advantages_from`: whose values the advantages use: the `"replay"`'s, fresh in
       every minibatch, or the `"rollout"`'s.
+    - `replay_chunk_length`: how many steps of a replay pass through all layers before
+      the next ones do, or `None` for a whole rollout. It changes speed and memory.
+    - `replay_rematerialize`: whether a gradient recomputes a chunk's activations
+      instead of keeping those of all chunks: less memory, more work.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
       with unchanged weights may show; training stops above it. `None` chooses by the
       precision of the network's parameters and of matrix products.
@@ -82,6 +89,7 @@ class PPOConfig(eqx.Module):
     combine_advantages: bool = eqx.field(static=True, default=False)
     n_epochs: int = eqx.field(static=True, default=4)
     n_minibatches: int = eqx.field(static=True, default=4)
+    n_shards: int = eqx.field(static=True, default=1)
     critic_loss_weight: Scalar = 1.0
     gradient_clipping: Scalar | None = None
     weight_decay: Scalar | None = None
@@ -91,15 +99,20 @@ class PPOConfig(eqx.Module):
     advantages_from: Literal["replay", "rollout"] = eqx.field(
         static=True, default="replay"
     )
+    replay_chunk_length: int | None = eqx.field(static=True, default=None)
+    replay_rematerialize: bool = eqx.field(static=True, default=False)
     replay_tolerance: Scalar | None = None
     logging_level: LoggingLevel = eqx.field(static=True, default=LoggingLevel.LOSSES)
     logging_percentiles: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         """Refuses settings that cannot train."""
-        for name in ("n_envs", "rollout_length", "n_epochs", "n_minibatches"):
+        counts = ("n_envs", "rollout_length", "n_epochs", "n_minibatches", "n_shards")
+        for name in counts:
             expect_count(name, getattr(self, name), least=1)
         expect_count("total_steps", self.total_steps, least=0)
+        if self.replay_chunk_length is not None:
+            expect_count("replay_chunk_length", self.replay_chunk_length, least=1)
         if self.steps_per_iteration >= _MOST_STEPS:
             raise ValueError(
                 f"n_envs={self.n_envs} times rollout_length={self.rollout_length} must "
@@ -113,6 +126,11 @@ class PPOConfig(eqx.Module):
                 f"n_envs={self.n_envs} cannot be divided into "
                 f"n_minibatches={self.n_minibatches} equal minibatches of whole "
                 f"environments; try n_envs={nearest}"
+            )
+        if (self.n_envs // self.n_minibatches) % self.n_shards:
+            raise ValueError(
+                f"a minibatch of {self.n_envs // self.n_minibatches} environments "
+                f"cannot take equally many of n_shards={self.n_shards} groups"
             )
         if self.normalize_advantages and self.steps_per_iteration == self.n_minibatches:
             raise ValueError(

@@ -45,7 +45,13 @@ def ppo_loss(
     above 1; with unchanged weights it must be about 0.
     """
     transitions = rollout.transitions
-    replayed = replay(network, rollout)
+    replayed = replay(
+        network,
+        rollout,
+        chunk_length=config.replay_chunk_length,
+        rematerialize=config.replay_rematerialize,
+        n_shards=config.n_shards,
+    )
     new = replayed.output
     old = transitions.network_output
     counted, learned = _masks(transitions.truncated, config)

@@ -18,6 +18,7 @@ from .config import expect_config, PPOConfig, TrainConfig
 from .faults import diagnose
 from .metrics import iteration_metrics
 from .rollout import initial_rollout_state, unroll_env
+from .sharding import partitioned_by_compiler
 from .tolerance import replay_tolerance
 from .truncation import warn_if_impossible, with_possible_truncation
 from .types import own, Rollout, split_network, Status, TrainingState
@@ -100,6 +101,14 @@ def ppo_step(
         config.ppo, training_state.rollout_state.env_state
     )
     _check_batch(training_state, settings)
+    return partitioned_by_compiler(
+        lambda state: _step(env, state, settings), training_state
+    )
+
+
+def _step(
+    env: RLEnv, training_state: TrainingState, settings: PPOConfig
+) -> tuple[TrainingState, dict[str, Array]]:
     network = training_state.network
     next_key, iteration_key = advance_keys(training_state.key)
     rollout_state, rollout = unroll_env(

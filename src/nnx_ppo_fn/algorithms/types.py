@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from .._counter import Counter
-from .._custom_types import Indices, Keys, PyTree
+from .._custom_types import Keys, PyTree
 from .._tree import take
 from ..envs import EnvState as EnvState, RLEnv as RLEnv
 from ..networks._trainable import partition_trainable
@@ -95,8 +95,14 @@ class Rollout(eqx.Module):
     transitions: Transition
     last_observation: PyTree
 
-    def minibatch(self, indices: Indices) -> "Rollout":
-        """The rollout of the environments `indices` alone."""
+    def minibatch(self, indices: Int[Array, "*minibatch"]) -> "Rollout":
+        """The rollout of some environments alone.
+
+        **Arguments:**
+
+        - `indices`: which ones, `[n]`; or which of each group of neighbours, where
+          environments are in groups of the same size, `[groups, n]`.
+        """
         return Rollout(
             take(self.initial_carry, indices, axis=0),
             take(self.is_first, indices, axis=1),

@@ -49,14 +49,24 @@ def learning_rate_at(config: PPOConfig, env_steps: Float[Array, ""]) -> Array:
 
 def minibatch_indices(
     config: PPOConfig, key: Key[Array, ""]
-) -> Int[Array, "updates minibatch"]:
-    """Environments of every minibatch: each epoch deals all of them out anew."""
-    epochs = jax.vmap(lambda epoch_key: jr.permutation(epoch_key, config.n_envs))(
-        jr.split(key, config.n_epochs)
-    )
-    return epochs.reshape(
-        config.n_epochs * config.n_minibatches, config.n_envs // config.n_minibatches
-    )
+) -> Int[Array, "*updates_and_minibatch"]:
+    """Environments of every minibatch: each epoch deals all of them out anew.
+
+    With several shards each of them is dealt out by itself, so that a minibatch has as
+    many environments of one as of any other.
+
+    **Returns:**
+
+    Indices `[updates, n_envs / n_minibatches]`; with several shards, `[updates,
+    n_shards, ...]`, and indices within the shard.
+    """
+    shards, minibatches = config.n_shards, config.n_minibatches
+    in_shard = config.n_envs // shards
+    deal = jax.vmap(jax.vmap(lambda one_key: jr.permutation(one_key, in_shard)))
+    dealt = deal(jr.split(key, (config.n_epochs, shards)))
+    dealt = dealt.reshape(config.n_epochs, shards, minibatches, -1)
+    dealt = jnp.moveaxis(dealt, 1, 2).reshape(config.n_epochs * minibatches, shards, -1)
+    return dealt[:, 0] if shards == 1 else dealt
 
 
 def update(
@@ -90,7 +100,7 @@ def update(
         return ppo_loss(eqx.combine(parameters, rest), minibatch, config)
 
     def step(
-        carry: tuple[PyTree, PyTree], indices: Int[Array, " minibatch"]
+        carry: tuple[PyTree, PyTree], indices: Int[Array, "*minibatch"]
     ) -> tuple[tuple[PyTree, PyTree], dict[str, Any]]:
         parameters, optimizer_state = carry
         gradient, metrics = jax.grad(loss, has_aux=True)(

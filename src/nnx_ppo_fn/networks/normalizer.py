@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from .._moments import Moments
-from .._tree import by_path, canonical, is_key, merge_time
+from .._tree import by_path, canonical, is_key
 from ._errors import CompositionError, expect_like
 from ._trainable import Coefficient, coefficient, NonTrainable, number
 from .types import output, StatefulModuleOutput, StatelessModule
@@ -123,7 +123,7 @@ class Normalizer(StatelessModule[Any, Any]):
 
         def merged(path: Any, moments: Moments) -> Moments:
             leaf, _ = pairs[name + jtu.keystr(path)]
-            return moments.merge(_wide(merge_time(leaf)))
+            return moments.merge(_wide(leaf))
 
         return eqx.tree_at(
             lambda normalizer: normalizer.statistics.value,

@@ -1,0 +1,101 @@
+"""One step of PPO on one device and on four, in a process that has four."""
+
+import json
+import os
+import re
+import sys
+
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import jax
+import jax.random as jr
+import jax.tree_util as jtu
+import numpy as np
+
+from nnx_ppo_fn import (
+    make_recurrent_actor_critic,
+    new_training_state,
+    on_mesh,
+    ppo_step,
+    PPOConfig,
+    TrainConfig,
+)
+from nnx_ppo_fn.envs import make
+from nnx_ppo_fn.wrappers import EpisodeWrapper
+
+
+def numbers(leaf):
+    return np.asarray(
+        jr.key_data(leaf)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        else leaf
+    )
+
+
+def differences(one, other):
+    """The largest difference, relative where numbers are above 1, by dtype."""
+    found = {}
+    for a, b in zip(jtu.tree_leaves(one), jtu.tree_leaves(other), strict=True):
+        kind = "key" if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else a.dtype
+        a, b = (numbers(leaf).astype(np.float64) for leaf in (a, b))
+        error = np.max(np.abs(a - b) / np.maximum(1, np.abs(a)), initial=0.0)
+        found[str(kind)] = max(found.get(str(kind), 0.0), float(error))
+    return found
+
+
+def moved_between_devices(program):
+    """The operation and the number of values of everything that devices exchange."""
+    pattern = (
+        r"= (.*?) (all-gather|all-to-all|all-reduce|reduce-scatter|"
+        r"collective-permute)\("
+    )
+    return [
+        (
+            operation,
+            [
+                int(np.prod([int(n) for n in dims.split(",") if n]))
+                for dims in re.findall(r"\w+\[([\d,]*)\]", shape)
+            ],
+        )
+        for shape, operation in re.findall(pattern, program.as_text())
+    ]
+
+
+def main():
+    env = EpisodeWrapper(make("pendulum"), 5)
+    network = make_recurrent_actor_critic(3, 1, key=jr.key(0), hidden_features=8)
+    config = TrainConfig(
+        ppo=PPOConfig(
+            n_envs=32, rollout_length=8, n_minibatches=4, n_epochs=2, n_shards=4
+        )
+    )
+    state = new_training_state(env, network, config, key=jr.key(1))
+    axes = getattr(jax.sharding.AxisType, sys.argv[1])
+    mesh = jax.make_mesh((4,), ("environments",), axis_types=(axes,))
+    step = jax.jit(ppo_step, static_argnums=0)
+    programs = [
+        step.lower(env, start, config).compile()
+        for start in (state, on_mesh(state, mesh))
+    ]
+    one, several = state, on_mesh(state, mesh)
+    for _ in range(3):
+        one, metrics = programs[0](one, config)
+        several, its_metrics = programs[1](several, config)
+    print(
+        json.dumps(
+            {
+                "devices": len(several.rollout_state.is_first.sharding.device_set),
+                "differences": differences((one, metrics), (several, its_metrics)),
+                "moved": moved_between_devices(programs[1]),
+                "flops": [one.cost_analysis()["flops"] for one in programs],
+                "parameters": sum(
+                    leaf.size for leaf in jtu.tree_leaves(one.parameters)
+                ),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+
+from helpers import small_config, small_network
+from nnx_ppo_fn import new_training_state, on_mesh
+from nnx_ppo_fn.envs import make
+
+
+@pytest.mark.parametrize("axes", ["Auto", "Explicit"])
+def test_four_devices_do_what_one_does(axes):
+    """Keys bit for bit, numbers within rounding, and no experience is moved."""
+    script = pathlib.Path(__file__).with_name("four_devices.py")
+    done = subprocess.run(
+        [sys.executable, str(script), axes],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["devices"] == 4
+    differences = found["differences"]
+    assert differences.pop("float32") <= 1e-5
+    assert differences.keys() >= {"key", "int32", "uint32", "bool"}
+    assert set(differences.values()) == {0.0}
+    # Gradients, statistics and metrics are summed; a rollout has 32 x 8 steps of each
+    # of its fields, and a minibatch a quarter of that.
+    gathered = [sum(sizes) for kind, sizes in found["moved"] if kind != "all-reduce"]
+    assert max(gathered) <= found["devices"]
+    summed = sorted(sum(sizes) for kind, sizes in found["moved"])
+    assert sum(summed) <= 1.2 * found["parameters"]
+    one, each_of_four = found["flops"]
+    assert each_of_four < 0.4 * one
+
+
+def test_environments_have_to_be_spread_equally():
+    env = make("probe:counting")
+    network = small_network(jr.key(0), env.observation_size)
+    state = new_training_state(env, network, small_config(), key=jr.key(1))
+    device = jax.devices()[0]
+    three = jax.sharding.Mesh(np.array([device] * 3), ("environments",))
+    with pytest.raises(ValueError, match="environments cannot be spread .* 3 devices"):
+        on_mesh(state, three)
+    crossed = jax.sharding.Mesh(np.array([[device]]), ("a", "b"))
+    with pytest.raises(ValueError, match="one axis, .* got the axes a, b"):
+        on_mesh(state, crossed)
