@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float, Int
@@ -146,10 +147,17 @@ def _environment(bad: Bool[Array, "rows B"]) -> Int[Array, ""]:
 
 
 def _newly_infinite(before: PyTree, after: PyTree) -> Bool[Array, ""]:
-    """Whether a number that was finite is no longer."""
-    broken = jnp.array(False)
+    """Whether a number that was finite is no longer.
+
+    All numbers are looked at in one go, and the barrier keeps the compiler from taking
+    them apart again: many small reductions take long to compile.
+    """
     pairs = zip(jtu.tree_leaves(before), jtu.tree_leaves(after), strict=True)
-    for old, new in pairs:
-        if jnp.issubdtype(new.dtype, jnp.inexact):
-            broken = broken | jnp.any(~jnp.isfinite(new) & jnp.isfinite(old))
-    return broken
+    broken = [
+        (~jnp.isfinite(new) & jnp.isfinite(old)).ravel()
+        for old, new in pairs
+        if jnp.issubdtype(new.dtype, jnp.inexact)
+    ]
+    if not broken:
+        return jnp.array(False)
+    return jnp.any(jax.lax.optimization_barrier(jnp.concatenate(broken)))
