@@ -64,18 +64,18 @@ def unroll_env(
     copies = _Copies()
 
     def step(
-        state: RolloutState, _: None
+        state: RolloutState, is_last: Bool[Array, ""]
     ) -> tuple[RolloutState, tuple[Bool[Array, " B"], Transition]]:
         carry = reset_where(network, state.is_first, state.carry)
         observation = state.env_state.obs
         decided = network(carry, observation)
         stepped = step_all(env, state.env_state, decided.output.actions)
         done, truncated = episode_flags(stepped)
+        # What follows a time limit, and what follows the rollout.
+        following = select(truncated, final_observation(stepped), stepped.obs)
         bootstrap_value = _when_any(
-            truncated,
-            lambda: critic_value(
-                network, decided.next_state, final_observation(stepped)
-            ),
+            truncated | (is_last & ~done),
+            lambda: critic_value(network, decided.next_state, following),
             otherwise=jtu.tree_map(jnp.zeros_like, decided.output.value_estimates),
         )
         keys, env_state = _restart(env, done, state.keys, stepped)
@@ -108,17 +108,12 @@ def unroll_env(
         return next_state, (state.is_first, transition)
 
     final_state, (is_first, transitions) = jax.lax.scan(
-        step, rollout_state, length=length
+        step, rollout_state, jnp.arange(length) == length - 1
     )
     transitions = dataclasses.replace(
         transitions,
         rollout_extras=copies.restore(
             transitions.rollout_extras, (transitions.obs, transitions.network_output)
-        ),
-        bootstrap_value=_with_last(
-            transitions.bootstrap_value,
-            transitions.done,
-            critic_value(network, final_state.carry, final_state.env_state.obs),
         ),
     )
     rollout = Rollout(
@@ -175,15 +170,6 @@ def _restart(
         return select(done, (chain, fresh), (keys, env_state))
 
     return jax.lax.cond(anywhere(done), restart, lambda: (keys, env_state))
-
-
-def _with_last(bootstrap: PyTree, done: Bool[Array, "T B"], last: PyTree) -> PyTree:
-    """Puts the value of what follows the rollout into its last row."""
-
-    def put(values: Float[Array, "T B"], value: Float[Array, " B"]) -> Array:
-        return values.at[-1].set(jnp.where(done[-1], values[-1], value))
-
-    return jtu.tree_map(put, bootstrap, last)
 
 
 class _Copies:
