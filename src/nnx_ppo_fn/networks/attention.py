@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from .._custom_types import Keys
 from .._expect import as_count
+from .._keys import expect_keys
 from .._tree import merge_time, select, split_time, tree_map
 from ._errors import expect_features
 from ._products import affine, product
@@ -118,6 +119,7 @@ class WindowedAttention(
 
     def initialize_state(self, keys: Keys) -> AttentionState:
         """Nothing to attend to; the keys are not used."""
+        expect_keys(keys)
         return self._fresh(len(keys))
 
     def reset_state(self, state: AttentionState) -> AttentionState:

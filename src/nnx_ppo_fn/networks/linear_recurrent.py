@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from .._custom_types import Keys
 from .._expect import as_count
+from .._keys import expect_keys
 from .._tree import merge_time, split_time, tree_map
 from ._errors import expect_features
 from ._linear_scan import plus, recurrence, times
@@ -73,6 +74,7 @@ class LinearRecurrentModule(
     @final
     def initialize_state(self, keys: Keys) -> State:
         """`fresh_state` for every environment; the keys are not used."""
+        expect_keys(keys)
         return self.fresh_state(len(keys))
 
     @final
