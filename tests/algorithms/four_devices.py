@@ -1,9 +1,8 @@
-"""One step of PPO on one device and on four, in a process that has four."""
+"""A few steps of PPO on one device and on four, in a process that has four."""
 
 import json
 import os
 import re
-import sys
 
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -23,6 +22,9 @@ from nnx_ppo_fn import (
 )
 from nnx_ppo_fn.envs import make
 from nnx_ppo_fn.wrappers import EpisodeWrapper
+
+
+ITERATIONS = 3
 
 
 def numbers(leaf):
@@ -70,31 +72,28 @@ def main():
             n_envs=32, rollout_length=8, n_minibatches=4, n_epochs=2, n_shards=4
         )
     )
-    state = new_training_state(env, network, config, key=jr.key(1))
-    axes = getattr(jax.sharding.AxisType, sys.argv[1])
-    mesh = jax.make_mesh((4,), ("environments",), axis_types=(axes,))
+    start = new_training_state(env, network, config, key=jr.key(1))
     step = jax.jit(ppo_step, static_argnums=0)
-    programs = [
-        step.lower(env, start, config).compile()
-        for start in (state, on_mesh(state, mesh))
-    ]
-    one, several = state, on_mesh(state, mesh)
-    for _ in range(3):
-        one, metrics = programs[0](one, config)
-        several, its_metrics = programs[1](several, config)
-    print(
-        json.dumps(
-            {
-                "devices": len(several.rollout_state.is_first.sharding.device_set),
-                "differences": differences((one, metrics), (several, its_metrics)),
-                "moved": moved_between_devices(programs[1]),
-                "flops": [one.cost_analysis()["flops"] for one in programs],
-                "parameters": sum(
-                    leaf.size for leaf in jtu.tree_leaves(one.parameters)
-                ),
-            }
-        )
-    )
+    program = step.lower(env, start, config).compile()
+    one, metrics = start, None
+    for _ in range(ITERATIONS):
+        one, metrics = program(one, config)
+    found = {}
+    for axes in ("Auto", "Explicit"):
+        kind = (getattr(jax.sharding.AxisType, axes),)
+        mesh = jax.make_mesh((4,), ("environments",), axis_types=kind)
+        several, its_metrics = on_mesh(start, mesh), None
+        its_program = step.lower(env, several, config).compile()
+        for _ in range(ITERATIONS):
+            several, its_metrics = its_program(several, config)
+        found[axes] = {
+            "devices": len(several.rollout_state.is_first.sharding.device_set),
+            "differences": differences((one, metrics), (several, its_metrics)),
+            "moved": moved_between_devices(its_program),
+            "flops": [p.cost_analysis()["flops"] for p in (program, its_program)],
+            "parameters": sum(leaf.size for leaf in jtu.tree_leaves(one.parameters)),
+        }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

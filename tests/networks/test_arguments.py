@@ -21,6 +21,7 @@ from nnx_ppo_fn import (
     Flattener,
     GaussianNoise,
     Lift,
+    LRU,
     LSTM,
     make_conv_encoder,
     Normalizer,
@@ -30,6 +31,7 @@ from nnx_ppo_fn import (
     Sequential,
     Splitter,
     VariationalBottleneck,
+    WindowedAttention,
     with_recording,
 )
 from nnx_ppo_fn.networks._routing import Container
@@ -253,6 +255,8 @@ MODULES = [
     Dense(2, 2, key=KEY),
     Normalizer(2),
     LSTM(2, 2, key=KEY),
+    LRU(2, 2, key=KEY),
+    WindowedAttention(2, 2, key=KEY),
     Delay(jnp.zeros(2), 2),
     GaussianNoise(0.1),
     GaussianNoise(0.1, fresh_keys=True),
