@@ -1,14 +1,13 @@
 """Training on several devices."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.tree_util as jtu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
 
-from .._custom_types import PyTree
 from .types import TrainingState
 
 
@@ -57,14 +56,11 @@ def on_mesh(training_state: TrainingState, mesh: Mesh) -> TrainingState:
     everywhere = NamedSharding(mesh, PartitionSpec())
     in_parts = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
 
-    def placed(tree: PyTree, sharding: NamedSharding) -> PyTree:
-        return jtu.tree_map(lambda leaf: jax.device_put(leaf, sharding), tree)
+    def placed(path: tuple[Any, ...], leaf: Array) -> Array:
+        is_of_environments = path[0] == jtu.GetAttrKey("rollout_state")
+        return jax.device_put(leaf, in_parts if is_of_environments else everywhere)
 
-    rest = dataclasses.replace(training_state, rollout_state=None)
-    return dataclasses.replace(
-        placed(rest, everywhere),
-        rollout_state=placed(training_state.rollout_state, in_parts),
-    )
+    return jtu.tree_map_with_path(placed, training_state)
 
 
 def partitioned_by_compiler(
