@@ -105,9 +105,20 @@ def draw_activity(
         figure.suptitle(title, fontsize=10, color=_INK)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
+    text = _with_steady_names(file.getvalue())
     text = text[text.index("<svg") :]
     return SVG(re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text, count=2))
+
+
+def _with_steady_names(text: str) -> str:
+    """The same document with its clip paths counted.
+
+    Matplotlib makes their names of addresses in memory, which change from one picture
+    to the next.
+    """
+    for number, name in enumerate(re.findall(r'<clipPath id="(\w+)">', text)):
+        text = re.sub(rf"\b{name}\b", f"clip{number}", text)
+    return text
 
 
 def _rows(
