@@ -1,0 +1,79 @@
+"""The machine: its name, and the best that it can do."""
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .timing import timed
+
+
+class Device(NamedTuple):
+    """Where everything was measured.
+
+    - `name`, `platform`, `devices`: of the devices that JAX found.
+    - `cores`: of the host, as far as this process may use them.
+    - `python`, `jax`: versions.
+    - `flops_per_second`: of a large float32 matrix product.
+    - `bytes_per_second`: read and written while a large array is scaled.
+    """
+
+    name: str
+    platform: str
+    devices: int
+    cores: int
+    python: str
+    jax: str
+    flops_per_second: float
+    bytes_per_second: float
+
+
+def describe_device() -> Device:
+    """Looks at the machine, and measures its two limits in about a second."""
+    device = jax.devices()[0]
+    on_host = device.platform == "cpu"
+    return Device(
+        name=_processor() if on_host else device.device_kind,
+        platform=device.platform,
+        devices=jax.device_count(),
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        python=platform.python_version(),
+        jax=jax.__version__,
+        flops_per_second=_product_rate(2048 if on_host else 8192),
+        bytes_per_second=_memory_rate(2**26 if on_host else 2**30),
+    )
+
+
+def _product_rate(size: int) -> float:
+    matrix = jnp.full((size, size), 1 / size, jnp.float32)
+    multiply = jax.jit(jnp.matmul)
+    return 2.0 * size**3 / _best(lambda: multiply(matrix, matrix))
+
+
+def _memory_rate(bytes_: int) -> float:
+    array = jnp.ones(bytes_ // 4, jnp.float32)
+    scale = jax.jit(lambda x: x * np.float32(0.5))
+    return 2.0 * bytes_ / _best(lambda: scale(array))
+
+
+def _best(function: Callable[[], Any]) -> float:
+    call = timed(function)
+    call()
+    return min(call() for _ in range(5))
+
+
+def _processor() -> str:
+    """The processor's name, which Python does not know on Linux."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

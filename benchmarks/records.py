@@ -1,0 +1,199 @@
+"""What a run of the benchmark leaves, and its JSON."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, final, NamedTuple
+
+from .agents import Agents
+from .compilations import Compilations
+from .device import Device
+from .programs import Cost, Program
+from .settings import Cell, Settings
+from .storage import Storage
+from .timing import Spread, Timing
+
+
+SCHEMA = 1
+"""Raised when a name in the JSON file comes to mean something else."""
+
+
+class Row(NamedTuple):
+    """One measure of one library in one cell.
+
+    - `library`, `network`, `environments`, `rollout_length`, `measure`: which.
+    - `parameters`: numbers that are trained.
+    - `steps_per_second`: environment steps.
+    - `seconds_per_rollout`: seconds per `environments * rollout_length` steps.
+    - `first_call`, `second_call`: seconds of the calls before.
+    - `repeats`: calls that were counted.
+    - `compile_seconds`: of this library, of lowering and of compiling together; of a
+      peer, of its first call above the median one.
+    - `recompile_seconds`: of the second call above the median one.
+    - `cost`: what the compiler says, of this library alone.
+    - `floor_seconds`: what the device needs at the least, by its two limits.
+    """
+
+    library: str
+    network: str
+    environments: int
+    rollout_length: int
+    measure: str
+    parameters: int
+    steps_per_second: Spread
+    seconds_per_rollout: Spread
+    first_call: float
+    second_call: float
+    repeats: int
+    compile_seconds: float
+    recompile_seconds: float
+    cost: Cost | None
+    floor_seconds: float | None
+
+    @property
+    def times_floor(self) -> float | None:
+        """How many times as long as the floor the median call takes."""
+        if not self.floor_seconds:
+            return None
+        return self.seconds_per_rollout.median / self.floor_seconds
+
+
+class Ratio(NamedTuple):
+    """How many times as fast as a peer this library is, from calls made in turns.
+
+    - `peer`, `network`, `environments`, `rollout_length`, `measure`: of what.
+    - `speed`: the peer's seconds divided by this library's.
+    - `compile_seconds`: this library's divided by the peer's.
+    """
+
+    peer: str
+    network: str
+    environments: int
+    rollout_length: int
+    measure: str
+    speed: Spread
+    compile_seconds: float
+
+
+class Stored(NamedTuple):
+    """`Storage` of a cell."""
+
+    network: str
+    environments: int
+    rollout_length: int
+    storage: Storage
+
+
+@final
+@dataclasses.dataclass
+class Results:
+    """All that a run found.
+
+    - `settings`, `device`: what was asked for, and where.
+    - `rows`, `ratios`, `stored`: by cell.
+    - `agents`, `compilations`: `None` where they were not asked for.
+    - `missing`: peers that could not run, and why.
+    """
+
+    settings: Settings
+    device: Device
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    ratios: list[Ratio] = dataclasses.field(default_factory=list)
+    stored: list[Stored] = dataclasses.field(default_factory=list)
+    agents: Agents | None = None
+    compilations: Compilations | None = None
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def row_of(
+    library: str,
+    cell: Cell,
+    measure: str,
+    program: Program,
+    timing: Timing,
+    *,
+    parameters: int,
+    device: Device,
+) -> Row:
+    """Puts together what is known of one program."""
+    rollouts = program.steps / cell.steps
+    per_rollout = [seconds / rollouts for seconds in timing.calls]
+    median_call = Spread.of(timing.calls).median
+    cost = program.cost
+    return Row(
+        library=library,
+        network=cell.network,
+        environments=cell.environments,
+        rollout_length=cell.rollout_length,
+        measure=measure,
+        parameters=parameters,
+        steps_per_second=Spread.of([cell.steps / seconds for seconds in per_rollout]),
+        seconds_per_rollout=Spread.of(per_rollout),
+        first_call=timing.first_call,
+        second_call=timing.second_call,
+        repeats=len(timing.calls),
+        compile_seconds=timing.first_call - median_call
+        if cost is None
+        else cost.lower_seconds + cost.compile_seconds,
+        recompile_seconds=max(0.0, timing.second_call - median_call),
+        cost=cost,
+        floor_seconds=None if cost is None else floor_seconds(cost, device),
+    )
+
+
+def floor_seconds(cost: Cost, device: Device) -> float:
+    """The larger of the times that the products and the memory traffic need."""
+    return max(
+        cost.flops / device.flops_per_second, cost.bytes / device.bytes_per_second
+    )
+
+
+def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) -> Ratio:
+    """Compares calls that were made one after the other.
+
+    **Arguments:**
+
+    - `cell`: where.
+    - `ours`, `theirs`: the rows.
+    - `timings`: the two that they were made of, ours first.
+    """
+    scale = theirs.seconds_per_rollout.median / Spread.of(timings[1].calls).median
+    pairs = zip(timings[0].calls, timings[1].calls, strict=True)
+    return Ratio(
+        peer=theirs.library,
+        network=cell.network,
+        environments=cell.environments,
+        rollout_length=cell.rollout_length,
+        measure=ours.measure,
+        speed=Spread.of([scale * their / our for our, their in pairs]),
+        compile_seconds=ours.compile_seconds / theirs.compile_seconds,
+    )
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    """The results in dictionaries, lists, numbers and texts."""
+    fields = {
+        field.name: _plain(getattr(results, field.name))
+        for field in dataclasses.fields(results)
+    }
+    for plain, row in zip(fields["rows"], results.rows, strict=True):
+        plain["times_floor"] = row.times_floor
+    return {"schema": SCHEMA, **fields}
+
+
+def write_json(results: Results, path: Path) -> None:
+    """Writes one file; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(as_json(results), indent=2) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value
