@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Sequence
 
+from .json_file import write_json
 from .picture import draw
-from .records import Results, write_json
+from .records import Results
 from .running import run
 from .settings import parse, Settings
 from .table import report

@@ -34,7 +34,7 @@ class Device(NamedTuple):
 
 
 def describe_device() -> Device:
-    """Looks at the machine, and measures its two limits in about a second."""
+    """Looks at the machine, and measures its two limits in a few seconds."""
     device = jax.devices()[0]
     on_host = device.platform == "cpu"
     return Device(
@@ -66,7 +66,7 @@ def _memory_rate(bytes_: int) -> float:
 def _best(function: Callable[[], Any]) -> float:
     call = timed(function)
     call()
-    return min(call() for _ in range(5))
+    return min(call() for _ in range(20))
 
 
 def _processor() -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jax.extend.core import jaxprs_in_params
+from jax.interpreters.partial_eval import dce_jaxpr
 
 
 class Product(NamedTuple):
@@ -28,9 +29,12 @@ def products(jaxpr: Any, *, trips: int = 1) -> list[Product]:
 
     **Returns:**
 
-    The products. Of the branches of a `cond` only the cheapest is counted.
+    The products that the results depend on. Of the branches of a `cond` only the
+    cheapest is counted.
     """
-    return list(_products(jaxpr, 1.0, (), trips))
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    needed, _ = dce_jaxpr(opened, [True] * len(opened.outvars))
+    return list(_products(needed, 1.0, (), trips))
 
 
 def flops(jaxpr: Any, *, trips: int = 1) -> float:

@@ -1,9 +1,7 @@
 """What a run of the benchmark leaves, and its JSON."""
 
 import dataclasses
-import json
-from pathlib import Path
-from typing import Any, final, NamedTuple
+from typing import final, NamedTuple
 
 from .agents import Agents
 from .compilations import Compilations
@@ -12,10 +10,6 @@ from .programs import Cost, Program
 from .settings import Cell, Settings
 from .storage import Storage
 from .timing import Spread, Timing
-
-
-SCHEMA = 1
-"""Raised when a name in the JSON file comes to mean something else."""
 
 
 class Row(NamedTuple):
@@ -168,32 +162,3 @@ def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) ->
         speed=Spread.of([scale * their / our for our, their in pairs]),
         compile_seconds=ours.compile_seconds / theirs.compile_seconds,
     )
-
-
-def as_json(results: Results) -> dict[str, Any]:
-    """The results in dictionaries, lists, numbers and texts."""
-    fields = {
-        field.name: _plain(getattr(results, field.name))
-        for field in dataclasses.fields(results)
-    }
-    for plain, row in zip(fields["rows"], results.rows, strict=True):
-        plain["times_floor"] = row.times_floor
-    return {"schema": SCHEMA, **fields}
-
-
-def write_json(results: Results, path: Path) -> None:
-    """Writes one file; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(as_json(results), indent=2) + "\n")
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, Path) else value

@@ -82,12 +82,11 @@ QUICK = Settings(
     rollout_lengths=(8,),
     repeats=5,
     seconds=1.0,
-    seeds=4,
-    agent_iterations=1,
+    seeds=0,
     iterations=10,
     quick=True,
 )
-"""A look at every kind of figure, for which a minute or two have to do."""
+"""A look at every kind of row, for which a minute or two have to do."""
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
@@ -102,10 +101,10 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         description="Measures the library on whatever device JAX finds.",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="a look at every kind of figure")
+    add("--quick", action="store_true", help="a look at every kind of row")
     add("--peers", action="store_true", help="nnx-ppo, Brax and rejax in the same run")
     add("--networks", type=_networks, help=f"of {','.join(NETWORKS)}")
-    add("--environments", type=_counts, help="such as 64,256,1024")
+    add("--environments", type=_environments, help="such as 64,256,1024")
     add(
         "--rollout-length",
         type=_counts,
@@ -130,6 +129,16 @@ def _networks(text: str) -> tuple[str, ...]:
                 f"unknown network {name!r}; there are {', '.join(NETWORKS)}"
             )
     return names
+
+
+def _environments(text: str) -> tuple[int, ...]:
+    numbers = _counts(text)
+    if any(number % MINIBATCHES for number in numbers):
+        raise argparse.ArgumentTypeError(
+            f"expected multiples of {MINIBATCHES}, since there are as many "
+            f"minibatches, got {text}"
+        )
+    return numbers
 
 
 def _counts(text: str) -> tuple[int, ...]:
