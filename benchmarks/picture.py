@@ -14,19 +14,20 @@ _COLOURS = {
     "Brax": "#3a8f5c",
     "rejax": "#8e5ea2",
 }
+_GREY = "#8a8f98"
 _TITLES = {
     "rollout": "Rollout",
-    "replay": "Replay (loss and gradient)",
-    "step": "Whole PPO step",
+    "replay": "Replay",
+    "step": "Whole step",
     "evaluation": "Evaluation",
 }
 
 
 def draw(results: Results, path: Path) -> None:
-    """One panel per measure: environment steps per second, a bar for every library.
+    """One panel per measure, one line per cell, one dot per library.
 
-    The thin line on a bar spans the quartiles, and the mark above it is the floor's
-    speed.
+    Dots stand at medians, with the quartiles on both sides. The grey mark is the speed
+    that the device's limits would allow.
 
     **Arguments:**
 
@@ -40,79 +41,77 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    places = list(dict.fromkeys(map(_place, results.rows)))
     measures = [m for m in MEASURES if any(r.measure == m for r in results.rows)]
-    heights = [_height([r for r in results.rows if r.measure == m]) for m in measures]
-    figure = Figure(
-        figsize=(9.0, 1.2 + sum(heights)), layout="constrained", facecolor="white"
-    )
+    size = (1.8 + 2.8 * len(measures), 1.7 + 0.22 * len(places))
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     figure.suptitle(
         f"Environment steps per second · {results.device.name}",
         fontsize=12,
         fontweight="bold",
     )
-    panels = figure.subplots(len(measures), 1, squeeze=False, height_ratios=heights)
-    for panel, measure in zip(panels[:, 0], measures, strict=True):
-        rows = [row for row in results.rows if row.measure == measure]
-        _draw_bars(panel, rows)
-        panel.set_title(_TITLES[measure], loc="left", fontsize=11)
+    panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+    for panel, measure in zip(panels, measures, strict=True):
+        for row in results.rows:
+            if row.measure == measure:
+                _draw_row(panel, row, places.index(_place(row)))
+        _tidy(panel, _TITLES[measure], places)
+    _add_legend(figure, results.rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
-def _draw_bars(panel: Any, rows: list[Row]) -> None:
-    from matplotlib.ticker import EngFormatter
+def _place(row: Row) -> str:
+    return f"{row.network} · {row.environments} × {row.rollout_length}"
 
-    places: dict[str, float] = {}
-    position = 0.0
-    before = ""
-    for row in rows:
-        place = f"{row.network} · {row.environments} × {row.rollout_length}"
-        if place != before and before:
-            position += 0.4
-        places.setdefault(place, position)
-        before = place
-        _draw_bar(panel, row, position)
-        position += 1
+
+def _draw_row(panel: Any, row: Row, height: int) -> None:
+    speed, colour = row.steps_per_second, _COLOURS[row.library]
+    quartiles = (speed.lower_quartile, speed.upper_quartile)
+    panel.plot(quartiles, (height, height), color=colour, linewidth=1.5)
+    panel.plot(speed.median, height, "o", color=colour, markersize=5)
+    if row.floor_seconds:
+        limit = row.environments * row.rollout_length / row.floor_seconds
+        panel.plot(limit, height, "|", color=_GREY, markersize=9)
+
+
+def _tidy(panel: Any, title: str, places: list[str]) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    panel.set_title(title, loc="left", fontsize=11)
     panel.set_xscale("log")
+    low, high = panel.dataLim.intervalx
+    # At least a decade, so that a small difference does not look large.
+    widened = max(1.3, (10 / (high / low)) ** 0.5)
+    panel.set_xlim(low / widened, high * widened)
+    panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=8))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.set_yticks(list(places.values()), list(places), fontsize=8)
-    panel.invert_yaxis()
-    panel.grid(axis="x", color="#e6e8eb", linewidth=0.8)
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.tick_params(axis="x", labelsize=8)
+    panel.tick_params(axis="y", length=0)
+    panel.set_yticks(range(len(places)), places, fontsize=8)
+    panel.set_ylim(len(places) - 0.5, -0.5)
+    panel.grid(color="#e6e8eb", linewidth=0.8)
     panel.set_axisbelow(True)
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
-    panel.tick_params(axis="y", length=0)
-    panel.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _draw_bar(panel: Any, row: Row, position: float) -> None:
-    speed = row.steps_per_second
-    known = panel.get_legend_handles_labels()[1]
-    panel.barh(
-        position,
-        speed.median,
-        height=0.8,
-        color=_COLOURS[row.library],
-        label=row.library if row.library not in known else None,
+def _add_legend(figure: Any, rows: list[Row]) -> None:
+    from matplotlib.lines import Line2D
+
+    libraries = dict.fromkeys(row.library for row in rows)
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=_COLOURS[name], label=name)
+        for name in libraries
+    ]
+    limit: dict[str, Any] = {"color": _GREY, "label": "limit of the device"}
+    handles.append(Line2D([], [], marker="|", linestyle="", markersize=9, **limit))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
     )
-    panel.plot(
-        (speed.lower_quartile, speed.upper_quartile),
-        (position, position),
-        color="black",
-        linewidth=1,
-    )
-    if row.floor_seconds:
-        floor_speed = row.environments * row.rollout_length / row.floor_seconds
-        panel.plot(
-            floor_speed,
-            position,
-            marker="|",
-            color="#8a8f98",
-            markersize=9,
-            label="floor" if "floor" not in known else None,
-        )
-
-
-def _height(rows: list[Row]) -> float:
-    return 0.7 + 0.2 * len(rows)

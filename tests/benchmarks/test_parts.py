@@ -15,7 +15,7 @@ from benchmarks.settings import parse, QUICK, Settings
 from benchmarks.storage import storage_of
 from benchmarks.table import columns, markdown, number
 from benchmarks.timing import Spread, take_turns
-from nnx_ppo_fn import partition_trainable
+from nnx_ppo_fn import initial_rollout_state, partition_trainable, unroll_env
 
 
 def test_quartiles():
@@ -98,8 +98,6 @@ def test_storage_is_read_from_the_longest_rollout_loop(rollout_shapes):
 
 @pytest.fixture
 def rollout_shapes():
-    from nnx_ppo_fn import initial_rollout_state, unroll_env
-
     env, network = Ring(), NETWORKS["mlp"](KEY)
 
     def collect(key):

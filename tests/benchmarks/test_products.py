@@ -56,6 +56,15 @@ def test_loops_count_as_often_as_they_run():
     assert [one.loops for one in products(jaxpr)] == [("scan",), ("while",)]
 
 
+def test_what_nobody_uses_does_not_count():
+    def leave_out(x, w):
+        unused, used = jax.jit(lambda: (x @ w @ w, x @ w))()
+        del unused
+        return used
+
+    assert flops(of(leave_out, (3, 4), (4, 4))) == 2 * 3 * 4 * 4
+
+
 def test_the_cheapest_branch_counts():
     def branch(x, w):
         return jax.lax.cond(jnp.all(x > 0), lambda: x @ w @ w, lambda: x @ w)
