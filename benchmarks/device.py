@@ -2,15 +2,15 @@
 
 import os
 import platform
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .timing import timed
+from .programs import feeding_back
+from .timing import Timed, timed
 
 
 _SECONDS = 0.5
@@ -24,7 +24,7 @@ class Device(NamedTuple):
     - `cores`: of the host, as far as this process may use them.
     - `python`, `jax`: versions.
     - `flops_per_second`: of a large float32 matrix product.
-    - `bytes_per_second`: read and written while a large array is scaled.
+    - `bytes_per_second`: read and written while a large array is added to in place.
     """
 
     name: str
@@ -58,17 +58,17 @@ def describe_device() -> Device:
 def _product_rate(size: int) -> float:
     matrix = jnp.full((size, size), 1 / size, jnp.float32)
     multiply = jax.jit(jnp.matmul)
-    return 2.0 * size**3 / _best(lambda: multiply(matrix, matrix))
+    return 2.0 * size**3 / _best(timed(lambda: multiply(matrix, matrix)))
 
 
 def _memory_rate(bytes_: int) -> float:
+    # In place: memory that is asked for anew costs more than writing to it.
     array = jnp.ones(bytes_ // 4, jnp.float32)
-    scale = jax.jit(lambda x: x * np.float32(0.5))
-    return 2.0 * bytes_ / _best(lambda: scale(array))
+    add = jax.jit(lambda x: (x + np.float32(1), None), donate_argnums=0)
+    return 2.0 * bytes_ / _best(feeding_back(add, array))
 
 
-def _best(function: Callable[[], Any]) -> float:
-    call = timed(function)
+def _best(call: Timed) -> float:
     call()
     seconds: list[float] = []
     while len(seconds) < 3 or sum(seconds) < _SECONDS:
