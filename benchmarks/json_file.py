@@ -6,7 +6,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from .records import Results
+from .records import Results, times_floor
 
 
 SCHEMA = 1
@@ -18,7 +18,7 @@ def write_json(results: Results, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     contents: dict[str, Any] = {"schema": SCHEMA, **_plain(results)}
     for plain, row in zip(contents["rows"], results.rows, strict=True):
-        plain["times_floor"] = row.times_floor
+        plain["times_floor"] = times_floor(row, results.device)
     path.write_text(json.dumps(contents, indent=2) + "\n")
 
 

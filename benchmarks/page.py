@@ -14,22 +14,27 @@ from .records import Results
 from .table import markdown, ratios_table, rows_table, sentences
 
 
-BEGIN = "<!-- measured: begin -->"
-END = "<!-- measured: end -->"
+HEADING = "## Figures"
+"""The section that is written anew."""
+
+_SECTION = re.compile(rf"^{HEADING}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
 def pasted(page: str, results: Results) -> str:
-    """A page with other figures between its two marks.
+    """A page with other figures in the section for them.
 
     **Raises:**
 
-    `ValueError` unless both marks are there, once and in order.
+    `ValueError` unless there is one such section.
     """
-    pattern = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
-    if len(pattern.findall(page)) != 1 or page.count(BEGIN) != 1:
-        raise ValueError(f"expected {BEGIN} and then {END} in the page, once")
-    measured = f"{BEGIN}\n\n{figures(results)}\n\n{END}"
-    return pattern.sub(lambda _: measured, page)
+    sections = _SECTION.findall(page)
+    if len(sections) != 1:
+        raise ValueError(
+            f"expected the heading {HEADING!r} in the page once, got {len(sections)}"
+        )
+    (section,) = sections
+    gap = "\n" if page.endswith(section) else "\n\n"
+    return page.replace(section, f"{HEADING}\n\n{figures(results)}{gap}")
 
 
 def figures(results: Results) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from .ours import NAME
 from .programs import MEASURES
-from .records import Results, Row
+from .records import floor_seconds, Results, Row
 
 
 _COLOURS = {
@@ -55,7 +55,8 @@ def draw(results: Results, path: Path) -> None:
     for panel, measure in zip(panels, measures, strict=True):
         for row in results.rows:
             if row.measure == measure:
-                _draw_row(panel, row, places.index(_place(row)))
+                floor = floor_seconds(row, results.device)
+                _draw_row(panel, row, places.index(_place(row)), floor)
         _tidy(panel, _TITLES[measure], places)
     _add_legend(figure, results.rows)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,13 +67,13 @@ def _place(row: Row) -> str:
     return f"{row.network} · {row.environments} × {row.rollout_length}"
 
 
-def _draw_row(panel: Any, row: Row, height: int) -> None:
+def _draw_row(panel: Any, row: Row, height: int, floor: float | None) -> None:
     speed, colour = row.steps_per_second, _COLOURS[row.library]
     quartiles = (speed.lower_quartile, speed.upper_quartile)
     panel.plot(quartiles, (height, height), color=colour, linewidth=1.5)
     panel.plot(speed.median, height, "o", color=colour, markersize=5)
-    if row.floor_seconds:
-        limit = row.environments * row.rollout_length / row.floor_seconds
+    if floor:
+        limit = row.environments * row.rollout_length / floor
         panel.plot(limit, height, "|", color=_GREY, markersize=9)
 
 

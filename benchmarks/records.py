@@ -25,7 +25,6 @@ class Row(NamedTuple):
       peer, of its first call above the median one.
     - `recompile_seconds`: of the second call above the median one.
     - `cost`: what the compiler says, of this library alone.
-    - `floor_seconds`: what the device needs at the least, by its two limits.
     """
 
     library: str
@@ -42,14 +41,6 @@ class Row(NamedTuple):
     compile_seconds: float
     recompile_seconds: float
     cost: Cost | None
-    floor_seconds: float | None
-
-    @property
-    def times_floor(self) -> float | None:
-        """How many times as long as the floor the median call takes."""
-        if not self.floor_seconds:
-            return None
-        return self.seconds_per_rollout.median / self.floor_seconds
 
 
 class Ratio(NamedTuple):
@@ -107,7 +98,6 @@ def row_of(
     timing: Timing,
     *,
     parameters: int,
-    device: Device,
 ) -> Row:
     """Puts together what is known of one program."""
     rollouts = program.steps / cell.steps
@@ -131,15 +121,26 @@ def row_of(
         else cost.lower_seconds + cost.compile_seconds,
         recompile_seconds=max(0.0, timing.second_call - median_call),
         cost=cost,
-        floor_seconds=None if cost is None else floor_seconds(cost, device),
     )
 
 
-def floor_seconds(cost: Cost, device: Device) -> float:
-    """The larger of the times that the products and the memory traffic need."""
+def floor_seconds(row: Row, device: Device) -> float | None:
+    """The longer of the times that the products and the memory traffic need.
+
+    `None` for a peer, of which the compiler says nothing.
+    """
+    if row.cost is None:
+        return None
     return max(
-        cost.flops / device.flops_per_second, cost.bytes / device.bytes_per_second
+        row.cost.flops / device.flops_per_second,
+        row.cost.bytes / device.bytes_per_second,
     )
+
+
+def times_floor(row: Row, device: Device) -> float | None:
+    """How many times as long as the floor the median call took."""
+    floor = floor_seconds(row, device)
+    return row.seconds_per_rollout.median / floor if floor else None
 
 
 def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) -> Ratio:

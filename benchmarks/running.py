@@ -45,6 +45,8 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
             repeats=settings.repeats,
             seconds=settings.seconds,
         )
+    tell("the device once more")
+    results.device = results.device.at_best(describe_device())
     return results
 
 
@@ -86,7 +88,6 @@ def _measure_cell(
                 program,
                 timings[name],
                 parameters=ours.parameters if name == NAME else opened[name].parameters,
-                device=results.device,
             )
             for name, program in programs.items()
         }

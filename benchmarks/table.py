@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from .records import Results, Row
+from .device import Device
+from .records import Results, Row, times_floor
 from .timing import Spread
 
 
@@ -48,7 +49,7 @@ def rows_table(results: Results) -> Table:
         "FLOP",
         "x floor",
     )
-    return [header, *(_line(row) for row in results.rows)]
+    return [header, *(_line(row, results.device) for row in results.rows)]
 
 
 def ratios_table(results: Results) -> Table:
@@ -138,9 +139,10 @@ def number(value: float) -> str:
     return f"{value:.3g} "
 
 
-def _line(row: Row) -> tuple[str, ...]:
+def _line(row: Row, device: Device) -> tuple[str, ...]:
     cost = row.cost
     memory = cost.memory if cost else None
+    above = times_floor(row, device)
     return (
         row.network,
         str(row.environments),
@@ -154,7 +156,7 @@ def _line(row: Row) -> tuple[str, ...]:
         f"{row.recompile_seconds:.1f}",
         f"{number(memory.peak)}B" if memory else "",
         number(cost.flops).strip() if cost else "",
-        f"{row.times_floor:.1f}" if row.times_floor else "",
+        f"{above:.1f}" if above else "",
     )
 
 

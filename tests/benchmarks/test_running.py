@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks import __main__ as command, agents
 from benchmarks.json_file import read_json, write_json
-from benchmarks.page import BEGIN, END, pasted
+from benchmarks.page import HEADING, pasted
 from benchmarks.programs import MEASURES
+from benchmarks.records import times_floor
 from benchmarks.settings import Settings
 from benchmarks.table import report
 
@@ -52,7 +53,7 @@ def test_every_measure_has_a_row(results):
         middle = speed.median * row.seconds_per_rollout.median
         assert middle == pytest.approx(4 * 2, rel=1e-6)
         assert row.cost.memory.peak > row.cost.memory.temporary > 0
-        assert row.times_floor > 0
+        assert times_floor(row, results.device) > 0
 
 
 def test_the_floor_is_that_of_the_products(results):
@@ -100,7 +101,7 @@ def test_the_file_holds_the_results(results, output):
     assert contents["settings"]["networks"] == ["mlp"]
     first = contents["rows"][0]
     assert first["steps_per_second"]["median"] == results.rows[0].steps_per_second[1]
-    assert first["times_floor"] == results.rows[0].times_floor
+    assert first["times_floor"] == times_floor(results.rows[0], results.device)
     assert read_json(output / "benchmark.json") == results
 
 
@@ -143,11 +144,16 @@ def test_a_missing_peer_is_named_with_the_remedy(results):
     assert "rejax is missing: pip install rejax" in report(missing)
 
 
-def test_figures_are_pasted_between_the_marks(results):
-    page = f"before\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n"
+@pytest.mark.parametrize("after", ["", "## After\n\nText.\n"])
+def test_figures_are_pasted_into_their_section(results, after):
+    page = f"# Page\n\nbefore\n\n{HEADING}\n\nold\n" + ("\n" + after if after else "")
     new = pasted(page, results)
-    assert new.startswith("before") and new.endswith("after\n")
+    assert new.startswith(f"# Page\n\nbefore\n\n{HEADING}\n\n{results.device.name}")
+    assert new.endswith(after or "\n")
     assert "old" not in new and "| mlp | 4 | 2 | step |" in new
     assert pasted(new, results) == new
-    with pytest.raises(ValueError, match="measured: begin"):
-        pasted("a page without marks", results)
+
+
+def test_a_page_without_the_section_is_left_alone(results):
+    with pytest.raises(ValueError, match="## Figures"):
+        pasted("# Another page\n", results)
