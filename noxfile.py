@@ -12,6 +12,8 @@ nox.options.sessions = ["lint", "types", "tests"]
 EXTRAS = (
     "none",
     "cli",
+    "plot",
+    "xarray",
     "gymnax",
     "brax",
     "playground",

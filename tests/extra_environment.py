@@ -21,6 +21,8 @@ ENVIRONMENTS = {
 }
 PACKAGES = {
     "cli": ("tyro", "rich", "matplotlib", "imageio_ffmpeg"),
+    "plot": ("matplotlib",),
+    "xarray": ("xarray",),
     "nnx": ("flax.nnx",),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb", "imageio_ffmpeg"),

@@ -15,6 +15,7 @@ from ._keys import (
     Held as Held,
     normals as normals,
 )
+from .algorithms.activity_picture import draw_activity as draw_activity
 from .algorithms.advantages import gae as gae, successor_values as successor_values
 from .algorithms.callbacks import (
     Callback as Callback,

@@ -84,6 +84,15 @@ def test_steps_picks_those_of_episodes(recording):
     assert picked["done"].sum() >= ended > 0
 
 
+def test_a_network_that_records_already_records_what_is_selected():
+    recorded = with_recording(NETWORK, ["[0]", "[4]"])
+    chosen = recording_memory(ENV, recorded, select="[2]", **SETTINGS)
+    assert [name for name in chosen if name.startswith("[")] == ["[2]"]
+    assert recording_memory(ENV, recorded, **SETTINGS).keys() == (
+        recording_memory(ENV, NETWORK, **SETTINGS).keys()
+    )
+
+
 def test_memory_is_known_before(recording):
     sizes = recording_memory(ENV, NETWORK, state_data=physics, **SETTINGS)
     assert sum(sizes.values()) == sum(

@@ -2,6 +2,7 @@ import dataclasses
 import re
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -16,19 +17,26 @@ from nnx_ppo_fn import (
     extract_activations,
     LSTM,
     Normalizer,
+    normals,
     output,
+    Parallel,
     PopulationGraphBuilder,
     PPOAdapter,
     Recorder,
     Sequential,
+    StatefulModule,
     Stateless,
     StatelessModule,
+    StochasticModule,
     summary,
     unroll,
+    with_override,
     with_recording,
 )
 from nnx_ppo_fn.networks._wrapping import matching
-from nnx_ppo_fn.networks.types import ACTIVATION_KEY
+from nnx_ppo_fn.networks.types import ACTIVATION_KEY, has_inference_flag
+from nnx_ppo_fn.testing import check_module
+from testing.shipped_modules import bank, MODULES
 
 
 def layers(key):
@@ -70,19 +78,64 @@ def network_and_inputs():
     return small_network(jr.key(0), 3), jr.normal(jr.key(1), (len(IS_FIRST), 2, 3))
 
 
-@pytest.mark.parametrize("make", [graph_and_inputs, network_and_inputs])
-@pytest.mark.parametrize("select", [None, "*"])
-def test_recording_changes_no_bit(make, select):
-    network, xs = make()
-    recorded = with_recording(network, select)
-    keys = jr.split(jr.key(2))
-    state = network.initialize_state(keys)
-    assert tree_equal(recorded.initialize_state(keys), state)
-    assert tree_equal(recorded.reset_state(state), network.reset_state(state))
+def without_activations(metrics):
+    """Metrics as they would be if nobody looked."""
+    left = {
+        name: without_activations(value) if isinstance(value, dict) else value
+        for name, value in metrics.items()
+        if name != ACTIVATION_KEY
+    }
+    return {name: value for name, value in left.items() if jax.tree.leaves(value)}
+
+
+def everything(network, x):
+    """All that a network says in a step and in an unroll with resets, by name."""
+    rows = len(jax.tree.leaves(x)[0])
+    state = network.initialize_state(jr.split(jr.key(2), rows))
+    is_first = jnp.zeros((3, rows), jnp.bool_).at[0].set(True).at[1, 0].set(True)
+    xs = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1], leaf]), x)
+    step = eqx.filter_jit(lambda network, state, x: network(state, x))
     run = eqx.filter_jit(unroll)
-    plain, looked_at = (run(one, state, xs, IS_FIRST) for one in (network, recorded))
-    without = [dataclasses.replace(one, metrics={}) for one in (plain, looked_at)]
-    assert tree_equal(*without)
+    said = {
+        "step": step(network, state, x),
+        "unroll": run(network, state, xs, is_first),
+    }
+    return {"reset": network.reset_state(state)} | {
+        name: dataclasses.replace(result, metrics=without_activations(result.metrics))
+        for name, result in said.items()
+    }
+
+
+def identity(x):
+    return x
+
+
+def looked_at(network):
+    """Every module overridden by what it says anyway, and recorded."""
+    return with_recording(with_override(network, {"*": identity}), "*")
+
+
+SILENCED = [name for name in MODULES if has_inference_flag(MODULES[name](jr.key(0))[0])]
+GROUPS = [
+    (list(MODULES)[0::2], False),
+    (list(MODULES)[1::2], False),
+    (SILENCED, True),
+]
+
+
+@pytest.mark.parametrize("names, inference", GROUPS)
+def test_looking_changes_no_bit_of_any_module(names, inference):
+    network, x = bank(names, key=jr.key(0))
+    network = eqx.nn.inference_mode(network, inference)
+    expected, found = everything(network, x), everything(looked_at(network), x)
+    for name in expected:
+        assert tree_equal(found[name], expected[name]), name
+
+
+def test_looking_changes_no_bit_of_a_graph():
+    graph, xs = graph_and_inputs()
+    x = jax.tree.map(lambda leaf: leaf[0], xs)
+    assert tree_equal(everything(looked_at(graph), x), everything(graph, x))
 
 
 def test_activations_are_the_outputs_of_the_layers():
@@ -178,12 +231,54 @@ def test_what_is_no_path_is_refused():
         matching(0, ["[0]"])
 
 
-def test_a_second_call_records_more_and_nothing_twice():
+def test_a_second_call_records_what_it_selects_and_nothing_else():
     network = policy(jr.key(0))
-    both = with_recording(network, ["[0]", "[1].value"])
-    assert eqx.tree_equal(with_recording(both, "[0]"), both)
-    again = with_recording(with_recording(network, "[0]"), "[1].value")
-    assert eqx.tree_equal(again, both)
+    first = with_recording(network, ["[0]", "[1].value"])
+    assert eqx.tree_equal(
+        with_recording(first, "[1]*"), with_recording(network, "[1]*")
+    )
+    assert eqx.tree_equal(with_recording(first), with_recording(network))
+    assert eqx.tree_equal(with_recording(first, ()), network)
+    lesioned = with_override(first, {"[0]": identity})
+    expected = with_override(network, {"[0]": identity})
+    assert eqx.tree_equal(with_recording(lesioned, ()), expected)
+
+
+@pytest.mark.parametrize(
+    "name, path",
+    [
+        ("0", "[0]"),
+        ("17", "[17]"),
+        ("M1", ".M1"),
+        ("M1->M1 (2)", ".M1->M1 (2)"),
+        ("a.b", "['a.b']"),
+        ("*", "['*']"),
+        ("[0]", "['[0]']"),
+    ],
+)
+def test_any_name_of_a_child_has_one_path(name, path):
+    """In `summary`, in what selects the module, and in what it has recorded."""
+    network = Parallel({name: Sequential([Stateless(jnp.tanh), Stateless(jnp.sin)])})
+    assert [row.place for row in summary(network).rows] == [
+        "",
+        path,
+        f"{path}[0]",
+        f"{path}[1]",
+    ]
+    x = jnp.ones((2, 3))
+    recorded = with_recording(network, f"{path}[0]")
+    found = extract_activations(recorded({name: ((), ())}, x).metrics)
+    assert found.keys() == {f"{path}[0]"}
+
+
+def test_names_that_look_like_paths_are_not_taken_for_them():
+    network = Parallel(
+        {"a": Parallel({"b": Stateless(jnp.tanh)}), "a.b": Stateless(jnp.sin)}
+    )
+    recorded = with_recording(network)
+    state = recorded.initialize_state(jr.split(jr.key(0)))
+    found = extract_activations(recorded(state, jnp.ones((2, 3))).metrics)
+    assert found.keys() == {".a.b", "['a.b']"}
 
 
 class Halves(StatelessModule):
@@ -208,10 +303,86 @@ def test_a_module_says_what_is_recorded_of_it():
     np.testing.assert_array_equal(found["[0]"], xs[..., :2])
 
 
+class Integrator(StatefulModule):
+    """Adds up what it gets, halved at each step; its output is the sum's sign."""
+
+    def initialize_state(self, keys):
+        return jnp.zeros((len(keys), 2))
+
+    def reset_state(self, state):
+        return jnp.zeros_like(state)
+
+    def __call__(self, state, x, rollout_extras=None):
+        total = state / 2 + x
+        return output(jnp.sign(total), batch=len(x), next_state=total)
+
+    def recorded(self, result):
+        return {"sign": result.output, "total": result.next_state}
+
+
+@pytest.mark.parametrize("around", [lambda one: one, lambda one: Sequential([one])])
+def test_a_module_may_record_its_carry(around):
+    """Of every step, in an unroll too, with the resets between them."""
+    network = around(Integrator())
+    path = summary(network).rows[-1].place
+    recorded = with_recording(network, "*")
+    xs = jr.normal(jr.key(1), (len(IS_FIRST), 2, 2))
+    state = recorded.initialize_state(jr.split(jr.key(0)))
+    at_once = unroll(recorded, state, xs, IS_FIRST)
+    total, expected = np.zeros((2, 2)), []
+    for x, first in zip(np.asarray(xs, np.float64), IS_FIRST, strict=True):
+        total = np.where(np.asarray(first)[:, None], 0, total) / 2 + x
+        expected.append(total)
+    found = extract_activations(at_once.metrics)[path]
+    np.testing.assert_allclose(found["total"], expected, atol=1e-6)
+    np.testing.assert_array_equal(found["sign"], np.sign(expected))
+    first_step = extract_activations(recorded(state, xs[0]).metrics)[path]
+    np.testing.assert_allclose(first_step["total"], expected[0], atol=1e-6)
+
+
 def test_what_a_module_records_by_itself_is_found():
     metrics = {"0": {"kl": 1.0, "inner": {ACTIVATION_KEY: 2.0}}, "value": {"loss": 3.0}}
     assert extract_activations(metrics) == {"[0].inner": 2.0}
     assert extract_activations({"value": {"loss": 3.0}}) == {}
+
+
+class Jitter(StochasticModule):
+    """Records its noise, which it does not put out by itself."""
+
+    def apply(self, draw, x, rollout_extras=None):
+        noise = normals(draw, x.shape[-1])
+        return output(x + noise, batch=len(x), metrics={"noise": noise})
+
+    def recorded(self, result):
+        return result.metrics["noise"]
+
+
+def test_what_a_module_records_obeys_the_laws():
+    network = with_recording(Sequential([Integrator(), Jitter()]), "*")
+    check_module(network, jr.normal(jr.key(1), (4, 2)), key=jr.key(0), length=4)
+
+
+class Loose(StatelessModule):
+    """Records something that has no row for each environment."""
+
+    what: object
+
+    def __call__(self, state, x, rollout_extras=None):
+        return output(x, batch=len(x))
+
+    def recorded(self, result):
+        return {"x": result.output, "what": self.what}
+
+
+@pytest.mark.parametrize(
+    "what, came",
+    [(0.5, "float"), (jnp.ones(()), r"\[\]"), (jnp.ones((3, 2)), r"\[3, 2\]")],
+)
+def test_what_has_no_rows_is_not_recorded(what, came):
+    network = with_recording(Sequential([Loose(what)]))
+    message = rf"Loose.recorded to return arrays \[B, ...\] with B = 2, got {came}"
+    with pytest.raises(CompositionError, match=message):
+        network(((),), jnp.ones((2, 3)))
 
 
 def test_statistics_are_kept_inside():

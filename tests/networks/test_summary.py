@@ -1,3 +1,5 @@
+import functools as ft
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,8 @@ from nnx_ppo_fn import (
     StatelessModule,
     StochasticModule,
     summary,
+    with_override,
+    with_recording,
 )
 
 
@@ -124,6 +128,35 @@ def test_rows_can_be_read(getkey):
     assert noise.stays_noisy and not rows["[4].action[2]"].stays_noisy
     assert rows["[1]"].carry == "2 x float32[4]"
     assert rows["[2].inner"].trainable == 3_604
+
+
+def identity(x):
+    return x
+
+
+def test_what_stands_around_modules_is_a_note(getkey):
+    network = policy_and_value(getkey())
+    lesion = ft.partial(jnp.full_like, fill_value=jnp.zeros(4))
+    changed = with_recording(
+        with_override(network, {"[1]": lesion, "[4].action*": identity}), "[4]*"
+    )
+    rows, expected = summary(changed).rows, summary(network).rows
+    marks = {row.place: row.marks for row in rows}
+    overridden = ("[4].action", "[4].action[0]", "[4].action[1]", "[4].action[2]")
+    assert marks == {
+        row.place: (
+            ("overridden",) * (row.place in ("[1]", *overridden))
+            + ("recorded",) * row.place.startswith("[4]")
+        )
+        for row in expected
+    }
+    plain = [row._replace(marks=()) for row in rows]
+    lstm = expected[2]
+    assert plain == [*expected[:2], lstm._replace(non_trainable=4), *expected[3:]]
+    lines = str(summary(changed)).splitlines()
+    assert lines[4].startswith("  [1] LSTM(3, 4), overridden  ")
+    assert lines[11].startswith("      [1] Noise, overridden, recorded  ")
+    assert lines[-1] == TABLE.splitlines()[-1]
 
 
 def test_shapes_are_enough(getkey):

@@ -21,6 +21,7 @@ from ..networks.types import AnyModule
 from .checks import check_acting
 from .compiled import compiled
 from .environments import reset_all, step_all
+from .recorded_dataset import as_dataset
 from .types import StaticHalf
 
 
@@ -78,6 +79,35 @@ class Recording(eqx.Module):
         """
         ongoing = np.asarray(self.ongoing)
         return jtu.tree_map(lambda leaf: np.asarray(leaf)[ongoing], tree)
+
+    def to_xarray(self) -> Any:
+        """The recording as a data set of xarray, which the extra `xarray` brings.
+
+        Its dimensions are `step` and `environment`, and one for the features of each
+        variable: `actions_feature`. Activations stand under the paths of their modules,
+        that of the network itself under `network`, and all else under its name here. A
+        tree becomes a variable for each of its arrays, such as `observations['speed']`.
+        Random keys are left out, and `bfloat16` becomes `float32`.
+
+        Steps after the end of an episode are kept, so that integers stay integers.
+
+        **Returns:**
+
+        An `xarray.Dataset`.
+
+        **Raises:**
+
+        An `ImportError` that says what to install where xarray is missing.
+
+        **Example:**
+
+        ```python
+        data = recording.to_xarray()
+        hidden = data["[2].M1"].where(data.ongoing)  # NaN after the end
+        hidden.mean("environment")  # of the episodes that are still going on
+        ```
+        """
+        return as_dataset(self)
 
 
 def record_activations_rollout(

@@ -1,11 +1,10 @@
 """Modules that stand around one other module, and putting them in by path.
 
-A path says where a module stands, as `summary` does: `[1].action[0]` is the first
-module in the `action` port of the second module of a `Sequential`. The network itself
-has the empty path. What stands around a module stands at that module's path.
+A path says where a module stands: `[1].action[0]` is the first module in the `action`
+port of the second module of a `Sequential`. The network itself has the empty path. What
+stands around a module stands at that module's path.
 """
 
-import abc
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -31,18 +30,8 @@ class Wrapper(UnrolledModule[Any, Any, Any]):
     """
 
     wrapped: eqx.AbstractVar[AnyModule]
-
-    @abc.abstractmethod
-    def changed(
-        self, result: StatefulModuleOutput[Any, Any], time: tuple[int, ...] | None
-    ) -> StatefulModuleOutput[Any, Any]:
-        """What this module says instead.
-
-        **Arguments:**
-
-        - `result`: what the other module has said.
-        - `time`: `None` of a step, and `(T, B)` of a rollout.
-        """
+    mark: eqx.AbstractClassVar[str]
+    """What `summary` says of the other module, such as `recorded`."""
 
     @final
     def initialize_state(self, keys: Keys) -> Any:
@@ -55,37 +44,28 @@ class Wrapper(UnrolledModule[Any, Any, Any]):
         return self.wrapped.reset_state(state)
 
     @final
-    def __call__(
-        self, state: Any, x: Any, rollout_extras: Any = None
-    ) -> StatefulModuleOutput[Any, Any]:
-        """One step of the other module."""
-        result = self.wrapped(state, x, rollout_extras)
-        expect_output(result, "__call__")
-        return self.changed(result, None)
-
-    @final
-    def unroll(
-        self,
-        state: Any,
-        xs: Any,
-        is_first: Bool[Array, "T B"],
-        rollout_extras: Any = None,
-    ) -> StatefulModuleOutput[Any, Any]:
-        """All of time through the other module, in its own way."""
-        result = unroll(self.wrapped, state, xs, is_first, rollout_extras)
-        expect_output(result, "unroll")
-        return self.changed(result, is_first.shape)
-
-    @final
     def update_statistics(self: Self, rollout_extras: Any) -> Self:
         """Around the other module with its statistics brought up to date."""
         updated = self.wrapped.update_statistics(rollout_extras)
         return around(self, updated)
 
     @final
-    def recorded(self, result: StatefulModuleOutput[Any, Any]) -> Any:
-        """What the other module has recorded of it."""
-        return self.wrapped.recorded(result)
+    def said(
+        self, state: Any, x: Any, rollout_extras: Any
+    ) -> StatefulModuleOutput[Any, Any]:
+        """What the other module says in a step."""
+        result = self.wrapped(state, x, rollout_extras)
+        expect_output(result, "__call__")
+        return result
+
+    @final
+    def said_over_time(
+        self, state: Any, xs: Any, is_first: Bool[Array, "T B"], rollout_extras: Any
+    ) -> StatefulModuleOutput[Any, Any]:
+        """What the other module says in an unroll, in its own way through time."""
+        result = unroll(self.wrapped, state, xs, is_first, rollout_extras)
+        expect_output(result, "unroll")
+        return result
 
 
 def around(wrapper: Self, module: AnyModule) -> Self:
@@ -95,24 +75,36 @@ def around(wrapper: Self, module: AnyModule) -> Self:
     return dataclasses.replace(wrapper, wrapped=module)
 
 
+def unwrapped(module: AnyModule) -> tuple[list[Wrapper], AnyModule]:
+    """What stands around a module, the outermost first, and the module itself."""
+    wrappers: list[Wrapper] = []
+    while isinstance(module, Wrapper):
+        wrappers.append(module)
+        module = module.wrapped
+    return wrappers, module
+
+
 def below(path: str, name: str | int) -> str:
     """The path of a child.
+
+    It is `path[0]` for a position, `path.name` for a name, and `path['a.b']` for a name
+    in which there are characters that mean something in paths.
 
     **Arguments:**
 
     - `path`: of its parent.
     - `name`: of the child, or its position.
     """
-    is_position = isinstance(name, int) or name.isdecimal()
-    return f"{path}[{name}]" if is_position else f"{path}.{name}"
+    if isinstance(name, int) or name.isdecimal():
+        return f"{path}[{name}]"
+    return f"{path}[{name!r}]" if set(".[]*") & set(name) else f"{path}.{name}"
 
 
 def modules_by_path(
     module: AnyModule, path: str = ""
 ) -> Iterator[tuple[str, AnyModule]]:
     """A module and all that its parents run, in order, without what is around them."""
-    while isinstance(module, Wrapper):
-        module = module.wrapped
+    module = unwrapped(module)[1]
     yield path, module
     if isinstance(module, Parent):
         for name, child in named(module.children()).items():

@@ -7,13 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.tree_util as jtu
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import NDArray
 
+from .._expect import is_real
 from ._errors import expect_features
-from ._trainable import NonTrainable
+from ._trainable import known, NonTrainable
 from .feedforward import Initializer
 from .types import output, StatefulModuleOutput, StatelessModule
 
@@ -34,8 +36,9 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
     breaks it. A weight that would cross 0 is reflected.
 
     The initial kernel is that of a `Dense` with as many inputs as each output is
-    connected with: LeCun-normal over the inputs that the mask leaves to an output. Its
-    signs are then set. The bias is 0.
+    connected with: LeCun-normal over the inputs that the mask leaves to an output. A
+    `kernel_init` of one's own is told nothing of the mask, and its numbers are taken as
+    they are. Signs are set in either case. The bias is 0.
 
     Dale's law makes a neuron excite all of its targets or inhibit all of them, which is
     so only where its activity is not negative: choose an activation such as
@@ -58,7 +61,7 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
         sign: Numbers | None = None,
         mask: Numbers | None = None,
         use_bias: bool = True,
-        kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
+        kernel_init: Initializer | None = None,
         bias_init: Initializer = jax.nn.initializers.zeros,
     ):
         """**Arguments:**
@@ -70,13 +73,15 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
         - `mask`: which weights there are, `[in_features, out_features]`, as booleans or
           as 0 and 1; `None` for all.
         - `use_bias`: whether a bias is added.
-        - `kernel_init`, `bias_init`: `jax.nn.initializers`, called with a key, a shape
-          and a dtype.
+        - `kernel_init`, `bias_init`: `jax.nn.initializers`, called with a key, the
+          shape of the whole kernel or bias, and a dtype. `None` is for LeCun-normal
+          over the inputs that the mask leaves to an output; what another one gives is
+          not rescaled.
 
         **Raises:**
 
         `ValueError` for sizes below 1, and for signs and masks of other shapes or other
-        numbers.
+        numbers; `TypeError` for a sign that is no number.
         """
         if in_features < 1 or out_features < 1:
             raise ValueError(
@@ -84,15 +89,15 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
                 f"in_features={in_features}, out_features={out_features}"
             )
         kernel_key, bias_key = jr.split(key)
-        weights = kernel_init(kernel_key, (in_features, out_features), jnp.float32)
-        self.sign = None if sign is None else NonTrainable(_signs(sign, in_features))
-        self.mask = None
-        if mask is not None:
-            kept = _mask(mask, (in_features, out_features))
-            inputs = jnp.maximum(jnp.sum(kept, axis=0, dtype=jnp.float32), 1.0)
-            weights = weights * jnp.sqrt(in_features / inputs)[None]
-            self.mask = NonTrainable(kept)
-        self.weights = weights
+        shape = (in_features, out_features)
+        kept = None if mask is None else _as_mask(mask, shape)
+        self.sign = None if sign is None else NonTrainable(as_signs(sign, in_features))
+        self.mask = None if kept is None else NonTrainable(kept)
+        if kernel_init is None:
+            weights = jax.nn.initializers.lecun_normal()(kernel_key, shape, jnp.float32)
+            self.weights = weights if kept is None else weights * _spread(kept)[None]
+        else:
+            self.weights = kernel_init(kernel_key, shape, jnp.float32)
         self.bias = (
             bias_init(bias_key, (out_features,), jnp.float32) if use_bias else None
         )
@@ -124,25 +129,60 @@ class ConstrainedDense(StatelessModule[Float[Array, "B in"], Float[Array, "B out
         return output(y if self.bias is None else y + self.bias[None], batch=len(x))
 
 
-def _signs(sign: Numbers, size: int) -> Float[Array, " {size}"]:
-    array = jnp.asarray(sign, jnp.float32)
+def as_signs(sign: Any, size: int) -> Float[Array, " {size}"]:
+    """Dale's law for `size` neurons, as 1 and -1.
+
+    The numbers can be read wherever those in `sign` can, under `jax.jit` as well.
+
+    **Arguments:**
+
+    - `sign`: one number, or one for each neuron.
+    - `size`: how many neurons.
+
+    **Raises:**
+
+    `ValueError` for numbers other than 1 and -1 or of another shape, and `TypeError`
+    for what is no number.
+    """
+    traced = _is_traced(sign)
+    array = jnp.asarray(sign, jnp.float32) if traced else known(sign, "sign")
     if array.shape not in ((), (size,)):
         raise ValueError(
             f"expected sign to be one number or {size}, one for each input, got an "
             f"array {list(array.shape)}"
         )
-    if not isinstance(array, Tracer) and not np.all(np.abs(array) == 1):
-        raise ValueError(f"expected signs to be 1 or -1, got {sign}")
+    if isinstance(array, np.ndarray):
+        if not np.all(np.abs(array) == 1):
+            raise ValueError(f"expected signs to be 1 or -1, got {sign}")
+        with jax.ensure_compile_time_eval():
+            return jnp.array(np.broadcast_to(array, (size,)))
     return jnp.broadcast_to(array, (size,))
 
 
-def _mask(mask: Numbers, shape: tuple[int, int]) -> Bool[Array, "in out"]:
-    array = jnp.asarray(mask)
+def _as_mask(mask: Any, shape: tuple[int, int]) -> Bool[Array, "in out"]:
+    wrong = "expected a mask of booleans, or of 0 and 1"
+    try:
+        array = jnp.asarray(mask) if _is_traced(mask) else np.asarray(mask)
+    except (TypeError, ValueError):
+        raise ValueError(f"{wrong}, got {mask!r}") from None
     if array.shape != shape:
         raise ValueError(
             f"expected a mask {list(shape)}, a row for each input, got an array "
             f"{list(array.shape)}"
         )
-    if not isinstance(array, Tracer) and not np.all(np.isin(array, (0, 1))):
-        raise ValueError("expected a mask of booleans, or of 0 and 1")
-    return array.astype(jnp.bool_)
+    known_kind = array.dtype == np.bool_ or is_real(array)
+    if not known_kind or (
+        isinstance(array, np.ndarray) and not np.all(np.isin(array, (0, 1)))
+    ):
+        raise ValueError(wrong)
+    return jnp.array(array, jnp.bool_)
+
+
+def _is_traced(given: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(given))
+
+
+def _spread(kept: Bool[Array, "in out"]) -> Float[Array, " out"]:
+    """By how much the weights grow where outputs have fewer inputs than all."""
+    inputs = jnp.sum(kept, axis=0, dtype=jnp.float32)
+    return jnp.sqrt(len(kept) / jnp.maximum(inputs, 1.0))

@@ -16,6 +16,7 @@ from .._tree import is_key
 from ._errors import located
 from ._routing import named, Parent
 from ._trainable import NonTrainable
+from ._wrapping import below, unwrapped, Wrapper
 from .convolution import Convolution
 from .feedforward import Stateless
 from .lifting import layer_name, Lift
@@ -32,7 +33,9 @@ _CONVOLUTION_DETAILS = frozenset(
 class Row(NamedTuple):
     """One module in a summary.
 
-    - `place`: where it stands, such as `[1].action[0]`; empty for the network.
+    - `place`: where it stands, such as `[1].action[0]`; empty for the network. It is
+      the path that `with_recording` and `with_override` take, except for a module that
+      something else than a container holds, which they cannot reach.
     - `label`: the last part of the place.
     - `name`: its class, with its sizes.
     - `depth`: how many modules it stands in.
@@ -41,6 +44,7 @@ class Row(NamedTuple):
     - `trainable`, `non_trainable`: how many numbers it holds itself, without those in
       modules that have a row of their own.
     - `stays_noisy`: whether it draws and has no `inference` flag.
+    - `marks`: `recorded` or `overridden` or both, the innermost first, if it is.
     """
 
     place: str
@@ -51,6 +55,7 @@ class Row(NamedTuple):
     trainable: int
     non_trainable: int
     stays_noisy: bool
+    marks: tuple[str, ...]
 
 
 @final
@@ -80,7 +85,8 @@ class Summary:
         header = ("module", "carry of an environment", "trainable", "not trainable")
         cells = [
             (
-                "  " * row.depth + f"{row.label} {row.name}".lstrip(),
+                "  " * row.depth
+                + ", ".join((f"{row.label} {row.name}".lstrip(), *row.marks)),
                 _shortened(row.carry),
                 f"{row.trainable:,}" if row.trainable else "",
                 f"{row.non_trainable:,}" if row.non_trainable else "",
@@ -158,7 +164,17 @@ def _rows(
     `frozen` modules sit in a `NonTrainable`; one without `has_carry` sits in a module
     that is no `Parent` and carries for it.
     """
+    wrappers, module = unwrapped(module)
     counts = {True: 0, False: 0}
+
+    def count(node: Any, frozen: bool) -> None:
+        if _is_array(node):
+            trains = not frozen and jnp.issubdtype(node.dtype, jnp.inexact)
+            counts[trains] += math.prod(node.shape)
+
+    for wrapper in wrappers:
+        for _, node, node_frozen in _contents(_own_fields(wrapper), frozen):
+            count(node, node_frozen)
     parts: list[tuple[str, AnyModule, bool]] = []
     is_parent = isinstance(module, Parent)
     names = _names(module) if is_parent else {}
@@ -168,9 +184,8 @@ def _rows(
             parts.append(
                 (known.pop(0) if known else jtu.keystr(path), node, node_frozen)
             )
-        elif _is_array(node):
-            trains = not node_frozen and jnp.issubdtype(node.dtype, jnp.inexact)
-            counts[trains] += math.prod(node.shape)
+        else:
+            count(node, node_frozen)
     carry: Any = ()
     if has_carry:
         with located(place or "summary", module):
@@ -185,6 +200,7 @@ def _rows(
         counts[True],
         counts[False],
         draws and not has_inference_flag(module),
+        tuple(wrapper.mark for wrapper in reversed(wrappers)),
     )
     for part_label, part, part_frozen in parts:
         yield from _rows(
@@ -195,6 +211,12 @@ def _rows(
             frozen=part_frozen,
             has_carry=has_carry and is_parent,
         )
+
+
+def _own_fields(wrapper: Wrapper) -> list[Any]:
+    """What a wrapper holds beside the module that it stands around."""
+    fields = dataclasses.fields(wrapper)
+    return [getattr(wrapper, one.name) for one in fields if one.name != "wrapped"]
 
 
 def _contents(tree: Any, frozen: bool) -> Iterator[tuple[tuple[Any, ...], Any, bool]]:
@@ -219,8 +241,7 @@ def _names(parent: Parent[Any, Any]) -> dict[int, list[str]]:
     """How a module calls its children, by their identity."""
     names: dict[int, list[str]] = {}
     for name, child in named(parent.children()).items():
-        text = f"[{name}]" if isinstance(name, int) else f".{name}"
-        names.setdefault(id(child), []).append(text)
+        names.setdefault(id(child), []).append(below("", name))
     return names
 
 

@@ -277,13 +277,12 @@ class StatefulModule(eqx.Module, Generic[State, In, Out]):
 
         **Arguments:**
 
-        - `result`: what the module has returned, leaves `[B, ...]` of a step or
-          `[T, B, ...]` of a rollout. Its `next_state` is that of the last step alone
-          and must not be looked at.
+        - `result`: what the module has returned from a step, leaves `[B, ...]`. In an
+          unroll the module is run step by step for this.
 
         **Returns:**
 
-        A tree of arrays with these leading axes.
+        A tree of arrays `[B, ...]`.
         """
         return result.output
 

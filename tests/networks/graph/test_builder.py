@@ -6,30 +6,14 @@ import numpy as np
 import pytest
 
 from helpers import tree_equal
+from networks.graph.started import builder, connected, KEY
 from nnx_ppo_fn import (
     CompositionError,
     ConstrainedDense,
     Dense,
-    GaussianNoise,
     PopulationGraphBuilder,
+    Sequential,
 )
-
-
-KEY = jr.key(0)
-
-
-def builder():
-    """An input of 3, a population of 4 and an output of 2, not connected yet."""
-    return (
-        PopulationGraphBuilder(key=KEY)
-        .add_input("eye", 3, input_from="image")
-        .add_population("cortex", 4, activation=jnp.tanh)
-        .add_output("arm", 2)
-    )
-
-
-def connected():
-    return builder().connect("eye", "cortex").connect("cortex", "arm")
 
 
 def test_weights_depend_on_the_names_of_the_two_populations_alone():
@@ -73,100 +57,18 @@ def test_a_reciprocal_connection_is_two():
     assert graph.connections["eye->cortex (2)"].transform.kernel.shape == (3, 4)
 
 
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (lambda b: b.add_population("eye", 3), "there is a population 'eye' already"),
-        (lambda b: b.add_population("a->b", 3), "a name without '->'"),
-        (lambda b: b.add_population("a", 0), "size must be at least 1, got 0"),
-        (lambda b: b.add_population("a", 2, sign=0.5), "signs to be 1 or -1, got 0.5"),
-        (
-            lambda b: b.add_population("a", 2, sign=[1, -1, 1]),
-            "one number or 2, one for each input",
-        ),
-        (
-            lambda b: b.add_output("leg", 2, output_to="arm"),
-            "'leg' and 'arm' are both the output 'arm'",
-        ),
-        (lambda b: b.connect("eye", "cortec"), "did you mean 'cortex'"),
-        (lambda b: b.connect("retina", "cortex"), "no population 'retina'"),
-        (
-            lambda b: b.connect("eye", "cortex", delay=-1),
-            "delay must be at least 0, got -1",
-        ),
-        (
-            lambda b: b.connect("eye", "cortex", transform=jnp.tanh, reciprocal=True),
-            "a transform is for one direction",
-        ),
-        (
-            lambda b: b.connect("eye", "cortex", mask=jnp.ones((4, 3))),
-            r"expected a mask \[3, 4\]",
-        ),
-        (
-            lambda b: b.connect(
-                "eye", "cortex", mask=jnp.ones((3, 4)), transform=jnp.tanh
-            ),
-            "the mask decides on weights",
-        ),
-        (
-            lambda b: b.add_population("a", 4, sign=1).connect(
-                "a", "cortex", transform=jnp.tanh
-            ),
-            "the sign of 'a' decides on weights",
-        ),
-        (
-            lambda b: b.connect("eye", "cortex", transform=Dense(3, 5, key=KEY)),
-            r"in PopulationGraph.eye->cortex \(Dense\): expected an output \[B, 4\] "
-            r"for an input \[B, 3\], got \[5, 5\]",
-        ),
-        (
-            lambda b: b.connect("eye", "cortex", transform=Dense(4, 4, key=KEY)),
-            r"in PopulationGraph.eye->cortex \(Dense\): expected x \[B, 4\]",
-        ),
-        (
-            lambda b: b.add_population("a", 3, activation=GaussianNoise([0.1, 0.2])),
-            "in PopulationGraph.a",
-        ),
-        (
-            lambda b: b.add_population("a", 3, activation=eqx.nn.LayerNorm(3)),
-            r"wrap it in Lift",
-        ),
-        (
-            lambda b: b.add_population("a", 3, activation=0.5),
-            r"in PopulationGraph.a \(float\): Stateless expects a function",
-        ),
-        (
-            lambda b: b.connect("eye", "cortex").finalize(),
-            "nothing is connected with the output 'arm'",
-        ),
-        (
-            lambda b: (
-                b.connect("eye", "cortex")
-                .connect("cortex", "arm")
-                .connect("arm", "cortex")
-                .finalize()
-            ),
-            "a cycle without delay: ('arm' -> 'cortex' -> 'arm'|"
-            "'cortex' -> 'arm' -> 'cortex')",
-        ),
-        (
-            lambda b: b.connect("cortex", "arm").connect("arm", "arm").finalize(),
-            "a cycle without delay: 'arm' -> 'arm'",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_at_once(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(builder())
-
-
-def test_a_graph_needs_an_input_and_an_output():
-    with pytest.raises(ValueError, match="no input"):
-        PopulationGraphBuilder(key=KEY).add_output("arm", 2).finalize()
-    with pytest.raises(ValueError, match="no output"):
-        PopulationGraphBuilder(key=KEY).add_input("a", 2, input_from="x").finalize()
-    with pytest.raises(TypeError, match="one typed key"):
-        PopulationGraphBuilder(key=jnp.zeros(2, jnp.uint32))
+def test_integers_of_numpy_are_integers():
+    """Among those that are static: a graph of them is the same, and compiles once."""
+    graphs = [
+        connected()
+        .add_population("a", integer(3))
+        .connect("a", "arm", delay=integer(2), reciprocal=True)
+        .finalize()
+        for integer in (int, np.int64, np.uint8)
+    ]
+    assert type(graphs[1].populations["a"].size) is int
+    assert type(graphs[1].connections["arm->a"].delay) is int
+    assert eqx.tree_equal(*graphs)
 
 
 def test_signs_and_masks_make_constrained_connections():
@@ -183,15 +85,57 @@ def test_signs_and_masks_make_constrained_connections():
     np.testing.assert_array_equal(inhibitory.kernel < 0, mask)
     free = graph.connections["eye->inhibitory"].transform
     assert free.sign is None and np.any(free.kernel < 0) and np.any(free.kernel > 0)
-    constrained = ConstrainedDense(3, 4, key=KEY, sign=-1)
-    graph = (
+
+
+def signed(sign, transform):
+    """A population of 3 with a sign, and its connection with one of 4."""
+    return (
         builder()
-        .add_population("inhibitory", 3, sign=-1)
-        .connect("inhibitory", "cortex", transform=constrained)
-        .connect("cortex", "arm")
-        .finalize()
+        .add_population("inhibitory", 3, sign=sign)
+        .connect("inhibitory", "cortex", transform=transform)
     )
-    assert graph.connections["inhibitory->cortex"].transform is constrained
+
+
+@pytest.mark.parametrize("sign", [-1, [1, -1, 1]])
+def test_a_transform_keeps_the_sign_of_its_population(sign):
+    kept = ConstrainedDense(3, 4, key=KEY, sign=sign, mask=np.eye(3, 4))
+    for transform in (kept, [kept], [[kept], jnp.tanh], Sequential([kept])):
+        graph = signed(sign, transform).connect("cortex", "arm").finalize()
+        placed = graph.connections["inhibitory->cortex"].transform
+        while isinstance(placed, Sequential):
+            placed = placed[0]
+        assert placed is kept
+    other = ConstrainedDense(3, 4, key=KEY, sign=1)
+    per_neuron = ConstrainedDense(3, 4, key=KEY, sign=[1, -1, -1])
+    square = ConstrainedDense(4, 4, key=KEY, sign=-1)
+    wanted = "the sign -1" if sign == -1 else r"the signs \[ 1, -1,  1\]"
+    for transform, came in (
+        (other, "ConstrainedDense with the sign 1"),
+        (per_neuron, r"ConstrainedDense with the signs \[ 1, -1, -1\]"),
+        (ConstrainedDense(3, 4, key=KEY), "ConstrainedDense with no sign"),
+        (Dense(3, 4, key=KEY), "Dense"),
+        ([jnp.tanh, kept], "Stateless"),
+        ([[Dense(3, 4, key=KEY)], square], "Dense"),
+        ([other, square], "ConstrainedDense with the sign 1"),
+    ):
+        with pytest.raises(
+            CompositionError,
+            match=r"in PopulationGraph.inhibitory->cortex \(\w+\): expected a "
+            rf"ConstrainedDense with {wanted}, .* got {came}$",
+        ):
+            signed(sign, transform)
+
+
+def test_signs_are_compared_inside_of_compiled_code_too():
+    def build(key, sign):
+        transform = ConstrainedDense(3, 4, key=key, sign=sign)
+        return signed(-1, transform).connect("cortex", "arm").finalize()
+
+    eqx.filter_eval_shape(build, KEY, -1)
+    with pytest.raises(CompositionError, match="the sign -1, .* with the sign 1"):
+        eqx.filter_eval_shape(build, KEY, 1)
+    # What is being traced cannot be compared.
+    eqx.filter_eval_shape(build, KEY, jnp.ones(3))
 
 
 def test_errors_of_what_is_inside_name_the_place():

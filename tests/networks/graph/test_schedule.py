@@ -57,26 +57,65 @@ def test_components_are_those_that_scipy_finds_in_an_order_that_leads_forward(gr
     assert all(place[edge.src] <= place[edge.dst] for edge in edges)
 
 
+def shortest_way_round(members, inner):
+    """The smallest total delay of a cycle, by Floyd and Warshall's algorithm."""
+    far = {(a, b): np.inf for a in members for b in members}
+    for edge in inner:
+        far[edge.src, edge.dst] = min(far[edge.src, edge.dst], edge.delay)
+    for k in members:
+        for a in members:
+            for b in members:
+                far[a, b] = min(far[a, b], far[a, k] + far[k, b])
+    return min(far[a, a] for a in members)
+
+
 @given(graphs())
-@settings(max_examples=200, deadline=None)
-def test_a_block_is_as_long_as_shorter_delays_form_no_cycle(graph):
+@settings(max_examples=300, deadline=None)
+def test_what_a_block_needs_is_there(graph):
     names, edges = graph
-    for members, block in components(names, edges):
+    for members, block, ahead in components(names, edges):
         inner = [edge for edge in edges if {edge.src, edge.dst} <= set(members)]
         if not has_cycle(names, inner):
-            assert block == 0
+            assert block == 0 and ahead == (0,)
             continue
-        assert not has_cycle(names, [edge for edge in inner if edge.delay < block])
-        assert has_cycle(names, [edge for edge in inner if edge.delay <= block])
+        assert min(ahead) == 0
         place = {name: number for number, name in enumerate(members)}
         for edge in inner:
-            assert edge.delay >= block or place[edge.src] < place[edge.dst]
+            # A block of the target begins after one of the source by `behind` steps.
+            behind = ahead[place[edge.dst]] - ahead[place[edge.src]]
+            is_past = edge.delay - behind >= block
+            is_earlier = place[edge.src] < place[edge.dst]
+            assert is_past or (is_earlier and edge.delay >= behind)
+
+
+@given(graphs())
+@settings(max_examples=300, deadline=None)
+def test_a_block_is_no_longer_than_a_way_round_and_as_long_where_all_meet(graph):
+    names, edges = graph
+    for members, block, _ in components(names, edges):
+        inner = [edge for edge in edges if {edge.src, edge.dst} <= set(members)]
+        if block == 0:
+            continue
+        longest = shortest_way_round(members, inner)
+        assert 1 <= block <= longest
+        all_meet = any(
+            not has_cycle(names, [edge for edge in inner if one not in edge[:2]])
+            for one in members
+        )
+        if all_meet:
+            assert block == longest
 
 
 def test_a_feedback_of_three_steps_advances_three_steps_at_a_time():
-    edges = [Edge("a", "b", 0), Edge("b", "c", 1), Edge("c", "a", 3)]
+    edges = [Edge("a", "b", 0), Edge("b", "c", 0), Edge("c", "a", 3)]
     (one,) = components("abc", edges)
-    assert one == (("a", "b", "c"), 3)
+    assert one == (("a", "b", "c"), 3, (0, 0, 0))
+
+
+def test_a_ring_of_two_steps_each_advances_six_steps_at_a_time():
+    edges = [Edge("a", "b", 2), Edge("b", "c", 2), Edge("c", "a", 2)]
+    (one,) = components("abc", edges)
+    assert one == (("a", "b", "c"), 6, (0, 2, 4))
 
 
 def test_a_cycle_is_named():

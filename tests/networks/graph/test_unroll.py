@@ -52,7 +52,8 @@ def both_ways(graph, state, xs, is_first):
     ]
 
 
-@pytest.mark.parametrize("seed, length", [(1, 5), (4, 1), (5, 6), (6, 7)])
+# In the last two, members of cycles are ahead of others.
+@pytest.mark.parametrize("seed, length", [(1, 5), (4, 1), (18, 20), (33, 12)])
 def test_random_graphs_at_once_and_by_steps(seed, length):
     graph, sizes = random_graph(seed)
     xs, is_first = inputs(sizes, length, seed)
@@ -89,7 +90,9 @@ def plain(x):
     return x
 
 
-@pytest.mark.parametrize("there, back, block", [(0, 3, 3), (2, 3, 3), (1, 1, 1)])
+@pytest.mark.parametrize(
+    "there, back, block", [(0, 3, 3), (2, 3, 5), (1, 1, 2), (0, 1, 1)]
+)
 def test_a_cycle_of_numbers_written_out(there, back, block):
     graph = accumulators(there, back)
     cycle = graph.components[0]
@@ -117,6 +120,19 @@ def test_a_cycle_of_numbers_written_out(there, back, block):
     for method in (unroll, unroll_by_step):
         result = method(graph, state, x, is_first)
         np.testing.assert_allclose(result.output["sum"][:, 0, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4, 7, 8, 12, 13, 14])
+def test_members_that_are_ahead_at_every_length(length):
+    graph = accumulators(2, 3)
+    (members, block, ahead), *_ = graph.components
+    assert (members, block, ahead) == (("a", "b"), 5, (0, 2))
+    xs, is_first = inputs({"x": 1}, length)
+    state = graph.initialize_state(KEYS)
+    fast = unroll(graph, state, xs, is_first)
+    by_steps = unroll_by_step(graph, state, xs, is_first)
+    assert fast.output["sum"].shape == (length, BATCH, 1)
+    assert_close(fast, by_steps)
 
 
 def loops(jaxpr):
@@ -184,16 +200,26 @@ def test_noise_outside_of_cycles_leaves_its_own_chain_of_keys():
     assert loops_of(graph, {"x": 2}, 6) == [(6, [])]
 
 
+def test_members_that_are_ahead_begin_before_the_loop_and_others_end_after_it():
+    # Of 14 steps, three blocks of four; two and two more are left at the ends.
+    assert loops_of(accumulators(2, 2), {"x": 1}, 14) == [(3, [])]
+    assert loops_of(accumulators(2, 2), {"x": 1}, 9) == []
+
+
 def test_the_loops_of_twelve_populations():
     """Two cycles, and what draws or remembers outside of them: nothing."""
     graph = twelve_populations(jr.key(0))
     found = {frozenset(one.members): one.block for one in graph.components if one.block}
     assert found == {
-        frozenset({"thalamus", "V1", "V2", "PFC", "BG"}): 1,
-        frozenset({"M1", "cerebellum"}): 2,
+        frozenset({"thalamus", "V1", "V2", "PFC", "BG"}): 2,
+        frozenset({"M1", "cerebellum"}): 4,
     }
-    sizes = {"image": 2, "touch": 2}
-    lengths = loops_of(graph, sizes, 8)
-    # The first cycle goes step by step. PFC->M1, an LSTM, is outside of both cycles. In
-    # the blocks of the second, the chain of keys of M1's gate goes two steps.
-    assert lengths == [(8, []), (8, []), (4, [(2, [])])]
+    lengths = loops_of(graph, {"image": 2, "touch": 2}, 32)
+    # Within the blocks of the first cycle, the noise of PFC and the bottleneck on the
+    # way to it go two steps each; once more for the last two steps of all. PFC->M1, an
+    # LSTM, is outside of both cycles. In the blocks of the second, M1's gate goes four.
+    assert lengths == [
+        *[(15, [(2, []), (2, [])]), (2, []), (2, [])],
+        (32, []),
+        *[(7, [(4, [])]), (4, [])],
+    ]

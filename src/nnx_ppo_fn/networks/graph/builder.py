@@ -1,30 +1,24 @@
 """Describes a graph of populations, piece by piece."""
 
-from collections.abc import Callable, Sequence
 from graphlib import CycleError
-from typing import Any, final, TypeVar
+from typing import Any, final, SupportsIndex, TypeVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._expect import as_count
+from ..._expect import as_count, expect_flags
 from ..._keys import derive, expect_key
 from ..._suggest import did_you_mean
-from ..._tree import shape_text
-from .._errors import CompositionError, located
-from ..constrained import ConstrainedDense, Numbers
-from ..containers import Sequential
+from ..constrained import as_signs, ConstrainedDense
 from ..feedforward import Dense, Stateless
-from ..types import AnyModule, StatefulModule
+from ..types import AnyModule
+from ._fitting import fitting
+from ._names import expect_entry, expect_name, expect_string
 from .connection import Connection
 from .graph import PopulationGraph
 from .population import Population
 from .schedule import Edge, run_order
 
 
-Function = Callable[[Array], Array]
 Self = TypeVar("Self", bound="PopulationGraphBuilder")
 
 
@@ -38,7 +32,7 @@ class PopulationGraphBuilder:
     """Collects populations and connections, and makes a `PopulationGraph` of them.
 
     Every method but `finalize` returns the builder. What does not fit is refused at
-    once, in the line in which it stands.
+    once, in the line in which it stands, and leaves the builder as it was.
 
     The initial weights of a connection depend on `key` and on the names of its two
     populations alone: other connections can come and go. Two connections between the
@@ -67,13 +61,13 @@ class PopulationGraphBuilder:
         expect_key(key)
         self._key = key
         self._populations: dict[str, Population] = {}
-        self._signs: dict[str, Numbers] = {}
+        self._signs: dict[str, Array] = {}
         self._connections: dict[str, Connection] = {}
 
     def add_population(
         self: Self,
         name: str,
-        size: int,
+        size: SupportsIndex,
         *,
         activation: Any = None,
         sign: Any = None,
@@ -82,28 +76,31 @@ class PopulationGraphBuilder:
 
         **Arguments:**
 
-        - `name`: any that has no `->` in it.
+        - `name`: not of digits alone, and without `->` and the characters `*`, `.`,
+          `/`, `[`, `]`, `(` and `)`, which mean something in paths.
         - `size`: how many neurons.
         - `activation`: makes the activity of the sum of all that comes in: a function
           on `[B, size]`, a module, or a list of those, one after the other; `None` for
           the sum itself. A `GaussianNoise` makes noisy neurons.
         - `sign`: Dale's law: 1 for neurons that excite whatever they are connected
           with, -1 for those that inhibit; one number or one per neuron. The
-          connections that start here are then each a `ConstrainedDense`. Activities
-          should not be negative.
+          connections that start here then each begin with a `ConstrainedDense` of this
+          sign. Activities should not be negative.
 
         **Raises:**
 
         `ValueError` for a name that is taken or not possible, a size below 1, and signs
-        other than 1 and -1; `CompositionError` for an activation that is no function
-        and no module, or that does not give `[B, size]`.
+        other than 1 and -1; `TypeError` for a name that is no string, a size that is no
+        integer, and signs that are no numbers; `CompositionError`, which is a
+        `ValueError`, for an activation that is no function and no module, or that does
+        not give `[B, size]`.
         """
         return self._add(name, size, activation, sign)
 
     def add_input(
         self: Self,
         name: str,
-        size: int,
+        size: SupportsIndex,
         *,
         input_from: str,
         activation: Any = None,
@@ -113,15 +110,21 @@ class PopulationGraphBuilder:
 
         **Arguments:**
 
-        - `input_from`: which entry, `[B, size]`; several populations may share one.
+        - `input_from`: which entry, `[B, size]`; several populations of one size may
+          share one.
         - the rest: as in `add_population`.
+
+        **Raises:**
+
+        As `add_population`, and `ValueError` for an entry that another input takes with
+        another size.
         """
         return self._add(name, size, activation, sign, input_from=input_from)
 
     def add_output(
         self: Self,
         name: str,
-        size: int,
+        size: SupportsIndex,
         *,
         output_to: str | None = None,
         activation: Any = None,
@@ -133,14 +136,12 @@ class PopulationGraphBuilder:
 
         - `output_to`: which entry; that of the population's own name by default.
         - the rest: as in `add_population`.
+
+        **Raises:**
+
+        As `add_population`, and `ValueError` for an entry that is another output's.
         """
         entry = name if output_to is None else output_to
-        for other in self._populations.values():
-            if other.output_to == entry:
-                raise ValueError(
-                    f"{name!r} and {other.name!r} are both the output {entry!r}; "
-                    "give one of them another output_to"
-                )
         return self._add(name, size, activation, sign, output_to=entry)
 
     def connect(
@@ -149,7 +150,7 @@ class PopulationGraphBuilder:
         dst: str,
         *,
         transform: Any = None,
-        delay: int = 0,
+        delay: SupportsIndex = 0,
         reciprocal: bool = False,
         mask: Any = None,
     ) -> Self:
@@ -160,57 +161,62 @@ class PopulationGraphBuilder:
         **Arguments:**
 
         - `src`, `dst`: names of populations that have been added; one and the same for
-          a connection with itself, which needs a delay.
+          a connection with itself.
         - `transform`: what becomes of the activity on the way: a module from
           `[B, src.size]` to `[B, dst.size]`, a function, or a list of those. By default
           a linear `Dense`, or a `ConstrainedDense` where `src` has a sign or there is a
-          mask.
-        - `delay`: how many steps the activity takes to arrive; 0 for the same step.
+          mask. Where `src` has a sign, the transform must be a `ConstrainedDense` with
+          this very sign, or a list that begins with one; what follows in the list can
+          undo Dale's law, and is yours to choose.
+        - `delay`: how many steps the activity takes to arrive; 0 for the same step. Not
+          all connections of a cycle may have the delay 0.
         - `reciprocal`: whether to add the connection from `dst` to `src` as well, with
           the same delay and weights of its own.
-        - `mask`: which weights there are, `[src.size, dst.size]`, as booleans or as 0
-          and 1.
+        - `mask`: which weights of the default transform there are,
+          `[src.size, dst.size]`, as booleans or as 0 and 1.
 
         **Raises:**
 
-        `ValueError` for names that are not there, a delay below 0, and arguments that
-        exclude each other; `CompositionError` for a transform that does not fit.
+        `ValueError` for names that are not there, a delay below 0, a cycle without
+        delay, and arguments that exclude each other; `TypeError` for names that are no
+        strings, and a delay that is no integer; `CompositionError` for a transform that
+        does not fit, or that does not keep the sign of `src`.
         """
         source, target = self._known(src), self._known(dst)
         steps = as_count(delay, name="delay", least=0)
-        if reciprocal and (transform is not None or mask is not None):
-            given = "transform" if transform is not None else "mask"
+        expect_flags(reciprocal=reciprocal)
+        if transform is not None and mask is not None:
             raise ValueError(
-                f"a {given} is for one direction; leave out reciprocal=True and "
-                f"connect {dst!r} with {src!r} in a second call"
+                "a mask is for the weights of the default transform; leave one of the "
+                "two out, or give a ConstrainedDense that has the mask as transform"
             )
-        if transform is not None and (mask is not None or src in self._signs):
-            reason = "mask" if mask is not None else f"sign of {src!r}"
-            made = _as_module(transform)
-            if mask is not None or not isinstance(made, ConstrainedDense):
-                raise ValueError(
-                    f"the {reason} decides on weights, and the transform has weights "
-                    "of its own; leave out the transform, or give a ConstrainedDense "
-                    "with its sign and mask"
-                )
+        added = [Edge(src, dst, steps)]
+        if reciprocal:
+            _expect_way_back(src, dst, transform, mask)
+            added.append(Edge(dst, src, steps))
+        self._expect_run_order(added)
         name = self._new_name(src, dst)
         module = (
             self._default_transform(name, source, target, mask)
             if transform is None
-            else _fitting(name, transform, source.size, target.size)
+            else fitting(
+                name,
+                transform,
+                source.size,
+                target.size,
+                sign=self._signs.get(src),
+            )
         )
         self._connections[name] = Connection(src, dst, module, steps)
-        if reciprocal:
-            return self.connect(dst, src, delay=delay)
-        return self
+        return self.connect(dst, src, delay=steps) if reciprocal else self
 
     def finalize(self) -> PopulationGraph:
         """The graph of all that has been added.
 
         **Raises:**
 
-        `ValueError` that names the populations of a cycle without delay, or says what
-        is missing: an input, an output, or a connection that leads to an output.
+        `ValueError` that says what is missing: an input, an output, or a connection
+        that leads to an output.
         """
         populations = self._populations.values()
         if not any(one.input_from is not None for one in populations):
@@ -221,19 +227,6 @@ class PopulationGraphBuilder:
         for one in populations:
             if one.output_to is not None and one.name not in targets:
                 raise ValueError(f"nothing is connected with the output {one.name!r}")
-        immediate = [
-            Edge(one.src, one.dst, 0)
-            for one in self._connections.values()
-            if one.delay == 0
-        ]
-        try:
-            run_order(self._populations, immediate)
-        except CycleError as error:
-            cycle = " -> ".join(map(repr, error.args[1]))
-            raise ValueError(
-                f"a cycle without delay: {cycle}; give one of these connections a "
-                "delay of at least 1"
-            ) from None
         return PopulationGraph(
             dict(sorted(self._populations.items())),
             dict(sorted(self._connections.items())),
@@ -242,32 +235,69 @@ class PopulationGraphBuilder:
     def _add(
         self: Self,
         name: str,
-        size: int,
+        size: SupportsIndex,
         activation: Any,
         sign: Any,
         *,
         input_from: str | None = None,
         output_to: str | None = None,
     ) -> Self:
-        if not name or "->" in name:
-            raise ValueError(
-                f"expected a name without '->', which names connections, got {name!r}"
-            )
+        expect_name(name)
         if name in self._populations:
             raise ValueError(f"there is a population {name!r} already")
         size = as_count(size, name="size")
+        if input_from is not None:
+            self._expect_input(name, size, input_from)
+        if output_to is not None:
+            self._expect_output(name, output_to)
+        signs = None if sign is None else as_signs(sign, size)
         module = (
             Stateless(identity)
             if activation is None
-            else _fitting(name, activation, size, size)
+            else fitting(name, activation, size, size)
         )
-        if sign is not None:
-            _ = ConstrainedDense(size, 1, key=self._key, sign=sign)
-            self._signs[name] = sign
         self._populations[name] = Population(name, size, module, input_from, output_to)
+        if signs is not None:
+            self._signs[name] = signs
         return self
 
+    def _expect_input(self, name: str, size: int, entry: str) -> None:
+        expect_entry("input_from", entry)
+        for other in self._populations.values():
+            if other.input_from == entry and other.size != size:
+                raise ValueError(
+                    f"{name!r} and {other.name!r} both take the entry {entry!r}, with "
+                    f"{size} and with {other.size} features; give both the same size, "
+                    "or one of them another input_from"
+                )
+
+    def _expect_output(self, name: str, entry: str) -> None:
+        expect_entry("output_to", entry)
+        for other in self._populations.values():
+            if other.output_to == entry:
+                raise ValueError(
+                    f"{name!r} and {other.name!r} are both the output {entry!r}; "
+                    "give one of them another output_to"
+                )
+
+    def _expect_run_order(self, added: list[Edge]) -> None:
+        """Refuses connections that would close a cycle without delay."""
+        edges = [
+            Edge(one.src, one.dst, one.delay) for one in self._connections.values()
+        ]
+        try:
+            run_order(
+                self._populations, [one for one in edges + added if one.delay == 0]
+            )
+        except CycleError as error:
+            cycle = " -> ".join(map(repr, error.args[1]))
+            raise ValueError(
+                f"a cycle without delay: {cycle}; give one of these connections a "
+                "delay of at least 1"
+            ) from None
+
     def _known(self, name: str) -> Population:
+        expect_string("the name of a population", name)
         if name not in self._populations:
             raise ValueError(
                 f"there is no population {name!r}"
@@ -294,38 +324,15 @@ class PopulationGraphBuilder:
         return ConstrainedDense(source.size, target.size, key=key, sign=sign, mask=mask)
 
 
-def _as_module(given: Any) -> Any:
-    """A module, of a function or a list; anything else is left to be refused."""
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return Sequential([_as_module(one) for one in given])
-    if isinstance(given, StatefulModule):
-        return given
-    if isinstance(given, eqx.Module):
-        raise CompositionError(
-            f"expected a function on [B, features] or a module, got "
-            f"{type(given).__name__}; if it works on a single example, wrap it in "
-            "Lift(...)"
+def _expect_way_back(src: str, dst: str, transform: Any, mask: Any) -> None:
+    if src == dst:
+        raise ValueError(
+            f"a connection of {src!r} with itself has no way back; leave out "
+            "reciprocal=True, or call connect twice for two connections"
         )
-    return Stateless(given)
-
-
-def _fitting(name: str, given: Any, size: int, out_size: int) -> AnyModule:
-    """A module from `[B, size]` to `[B, out_size]`, once it is clear that it is one."""
-    with located(f"PopulationGraph.{name}", given):
-        module = _as_module(given)
-    # A batch size that no layer is likely to have as its number of features.
-    batch = 5
-
-    def step(module: AnyModule, keys: Any, x: Any) -> Any:
-        return module(module.initialize_state(keys), x).output
-
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch))
-    x = jax.ShapeDtypeStruct((batch, size), jnp.float32)
-    with located(f"PopulationGraph.{name}", module):
-        came = eqx.filter_eval_shape(step, module, keys, x)
-        if getattr(came, "shape", None) != (batch, out_size):
-            raise CompositionError(
-                f"expected an output [B, {out_size}] for an input [B, {size}], got "
-                f"{shape_text(came)} with B = {batch}"
-            )
-    return module
+    if transform is not None or mask is not None:
+        given = "transform" if transform is not None else "mask"
+        raise ValueError(
+            f"a {given} is for one direction; leave out reciprocal=True and "
+            f"connect {dst!r} with {src!r} in a second call"
+        )

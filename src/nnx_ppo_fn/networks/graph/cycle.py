@@ -1,20 +1,193 @@
 """Populations that form a cycle, taken through time in blocks of steps."""
 
 import dataclasses
-from typing import Any
+from typing import Any, final, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..._tree import tree_map
-from .._ring_buffer import reaches_back, shifted
+from .._ring_buffer import reaches_back
 from .._routing import Call, Name, RunChild, unrolled_children
 from ..types import AnyModule, expect_output
 from ..unroll import reset_where
 from .connection import Connection
-from .schedule import Component
+from .schedule import Component, wait
 from .wiring import Wiring
+
+
+Span: TypeAlias = tuple[int, int]
+"""A first step, and the one after the last."""
+
+Spans: TypeAlias = dict[int, Span]
+"""The steps that members take in a block, by how far ahead they are."""
+
+
+@final
+class _Latest(NamedTuple):
+    """The latest activities of a member, and the step that comes after them."""
+
+    activity: Float[Array, "k B size"]
+    until: int
+
+    def between(self, start: int, stop: int) -> Float[Array, "steps B size"]:
+        zero = len(self.activity) - self.until
+        return self.activity[zero + start : zero + stop]
+
+    def last(self, steps: int) -> Float[Array, "steps B size"]:
+        return self.activity[len(self.activity) - steps :]
+
+    def followed_by(self, activity: Float[Array, "steps B size"]) -> "_Latest":
+        if not len(self.activity):
+            return _Latest(activity, self.until + len(activity))
+        both = jnp.concatenate([self.activity, activity])
+        return _Latest(both, self.until + len(activity))
+
+
+@final
+class _Progress(NamedTuple):
+    """Carries by name of the child, and latest activities by name of the member."""
+
+    carries: dict[Name, Any]
+    latest: dict[str, _Latest]
+
+
+@final
+class _Inputs(NamedTuple):
+    """What a cycle gets from outside in a block, leaves `[steps, B, ...]`.
+
+    - `drives`: what each member receives.
+    - `extras`: of each member and of the connections to it, or `None`.
+    - `is_first`, `same_episode`: where an episode begins, and where it has gone on for
+      as long as a delay; by how far ahead a member is.
+    """
+
+    drives: dict[str, Any]
+    extras: dict[str, Any]
+    is_first: dict[int, Any]
+    same_episode: dict[int, dict[int, Any]]
+
+
+@final
+class _Cycle(NamedTuple):
+    """Members of a graph that form a cycle.
+
+    - `block`: how many steps they advance at a time.
+    - `ahead`: by how many steps each is ahead, in the order in which they run.
+    - `wiring`: of the connections between them alone.
+    - `call`: the graph's.
+    """
+
+    block: int
+    ahead: dict[str, int]
+    wiring: Wiring
+    call: Call
+
+    def children(self, name: str) -> list[str]:
+        """A member and the connections to it, which run when the member does."""
+        inner = self.wiring.connections.items()
+        return [name, *(key for key, one in inner if one.dst == name)]
+
+    def reach(self, name: str) -> int:
+        """How many activities of a member a block needs of the time before it."""
+        outgoing = [edge for edge in self.wiring.edges if edge.src == name]
+        return max((wait(edge, self.ahead) for edge in outgoing), default=0)
+
+    def spans(self, number: int, length: int) -> Spans:
+        """The steps of a block.
+
+        **Arguments:**
+
+        - `number`: of the block; in those before 0 and in the last ones some members
+          take fewer steps than others.
+        - `length`: of the rollout.
+        """
+
+        def within(step: int) -> int:
+            return min(max(step, 0), length)
+
+        starts = {ahead: number * self.block + ahead for ahead in self.ahead.values()}
+        return {
+            ahead: (within(start), within(start + self.block))
+            for ahead, start in starts.items()
+        }
+
+    def advance(
+        self, progress: _Progress, inputs: _Inputs, spans: Spans
+    ) -> tuple[_Progress, dict[Name, Any]]:
+        """One block, one member after the other.
+
+        **Returns:**
+
+        The progress made, and what each child that ran has given.
+        """
+        carries, latest = dict(progress.carries), dict(progress.latest)
+        said: dict[Name, Any] = {}
+        for name, ahead in self.ahead.items():
+            start, stop = spans[ahead]
+            if start == stop and _any_steps(spans):
+                continue
+            part = self._run(name, _Progress(carries, latest), inputs, spans[ahead])
+            activity = part.outputs[name].output.astype(jnp.float32)
+            latest[name] = latest[name].followed_by(activity)
+            for child, result in part.outputs.items():
+                carries[child] = result.next_state
+                extras = result.rollout_extras if part.rollout_extras is None else None
+                # Nobody outside needs what went over the connections.
+                said[child] = dataclasses.replace(
+                    result, next_state=(), output=(), rollout_extras=extras
+                )
+        return _Progress(carries, latest), said
+
+    def scan(
+        self, progress: _Progress, inputs: _Inputs, blocks: int
+    ) -> tuple[_Progress, dict[Name, Any]]:
+        """Several blocks in which all members take part, from block 0 on."""
+        spans = {ahead: (ahead, ahead + self.block) for ahead in self.ahead.values()}
+
+        def advance(carry: Any, inputs: _Inputs) -> tuple[Any, Any]:
+            carries, kept = carry
+            latest = {name: _Latest(kept[name], self.ahead[name]) for name in kept}
+            after, said = self.advance(_Progress(carries, latest), inputs, spans)
+            latest = after.latest
+            kept = {name: latest[name].last(len(kept[name])) for name in kept}
+            activity = {name: latest[name].last(self.block) for name in kept}
+            return (after.carries, kept), (activity, said)
+
+        latest = progress.latest
+        kept = {name: latest[name].last(self.reach(name)) for name in self.ahead}
+        stacked = tree_map(
+            lambda leaf: leaf.reshape((blocks, self.block, *leaf.shape[1:])), inputs
+        )
+        (carries, _), outputs = jax.lax.scan(advance, (progress.carries, kept), stacked)
+        activity, said = tree_map(
+            lambda leaf: leaf.reshape((blocks * self.block, *leaf.shape[2:])), outputs
+        )
+        latest = {name: latest[name].followed_by(activity[name]) for name in self.ahead}
+        return _Progress(carries, latest), said
+
+    def _run(self, name: str, progress: _Progress, inputs: _Inputs, span: Span) -> Call:
+        """A member and the connections to it, in a part of a block."""
+        start, stop = span
+        ahead = self.ahead[name]
+        is_first, same_episode = inputs.is_first[ahead], inputs.same_episode[ahead]
+        is_single = stop - start == 1
+        run = _single_step(is_first[0]) if is_single else unrolled_children(is_first)
+        extras = inputs.extras[name]
+        part = self.call.inside(run, progress.carries, extras, is_first.shape)
+
+        def arriving(connection: Connection) -> Array:
+            delay, latest = connection.delay, progress.latest[connection.src]
+            activity = latest.between(start - delay, stop - delay)
+            if delay == 0:
+                return activity
+            return jnp.where(same_episode[delay][..., None], activity, 0)
+
+        drive = inputs.drives[name]
+        drive = self.wiring.drive(part, name, drive, self.ahead, arriving)
+        _ = self.wiring.activity(part, name, drive)
+        return part
 
 
 def unroll_cycle(
@@ -28,8 +201,9 @@ def unroll_cycle(
 ) -> dict[str, Array]:
     """The activities of all members over a rollout, `[T, B, size]`.
 
-    One scan over blocks of `component.block` steps, then what is left of a block.
-    Within a block the members take all of its steps at once, one after the other.
+    One scan over blocks of `component.block` steps, in which all members take part.
+    What members that are ahead do before it, and others after it, goes in blocks of no
+    more steps than that.
 
     **Arguments:**
 
@@ -41,105 +215,89 @@ def unroll_cycle(
     - `past`: the activities before the rollout, oldest first, `[delay, B, size]`.
     - `is_first`, `begins`: where episodes begin, and when each step's did.
     """
-    members = component.members
+    members, length = component.members, len(is_first)
     inner = {
         key: one
         for key, one in wiring.connections.items()
         if one.src in members and one.dst in members
     }
-    children = [*members, *inner]
-    extras = call.rollout_extras
-    extras = None if extras is None else {name: extras[name] for name in children}
-    longest = Wiring(wiring.populations, inner).longest_delays()
-    tails = {name: past[name][len(past[name]) - k :] for name, k in longest.items()}
+    ahead = dict(zip(members, component.ahead, strict=True))
+    cycle = _Cycle(component.block, ahead, Wiring(wiring.populations, inner), call)
     delays = {one.delay for one in inner.values()} - {0}
     same_episode = {delay: reaches_back(begins, delay) for delay in delays}
+    given = call.rollout_extras
+    extras = {
+        name: None
+        if given is None
+        else {key: given[key] for key in cycle.children(name)}
+        for name in members
+    }
 
-    def advance(carry: Any, inputs: Any) -> tuple[Any, Any]:
-        """One block, leaves `[steps, B, ...]`."""
-        carries, tails = carry
-        drives, same_episode, is_first, extras = inputs
-        steps = len(is_first)
-        run = _single_step(is_first[0]) if steps == 1 else unrolled_children(is_first)
-        block = call.inside(run, carries, extras, is_first.shape)
-        activity: dict[str, Array] = {}
+    def inputs(spans: Spans) -> _Inputs:
+        return _Inputs(
+            {name: _cut(drives[name], spans[ahead[name]]) for name in members},
+            {name: _cut(extras[name], spans[ahead[name]]) for name in members},
+            {key: _cut(is_first, span) for key, span in spans.items()},
+            {key: _cut(same_episode, span) for key, span in spans.items()},
+        )
 
-        def arriving(connection: Connection) -> Array:
-            source, delay = connection.src, connection.delay
-            if delay == 0:
-                return activity[source]
-            late = shifted(tails[source], activity.get(source), delay, steps)
-            return jnp.where(same_episode[delay][..., None], late, 0)
-
-        for name in members:
-            drive = wiring.drive(block, name, drives[name], members, arriving)
-            activity[name] = wiring.activity(block, name, drive)
-        tails = {
-            name: jnp.concatenate([tail, activity[name]])[steps:]
-            for name, tail in tails.items()
-        }
-        # Nobody outside needs the values that went over the inner connections.
-        said = {
-            name: dataclasses.replace(
-                result,
-                next_state=(),
-                output=(),
-                rollout_extras=result.rollout_extras if extras is None else None,
-            )
-            for name, result in block.outputs.items()
-        }
-        carries = {name: block.outputs[name].next_state for name in children}
-        return (carries, tails), (activity, said)
-
-    carry = ({name: call.carries[name] for name in children}, tails)
-    inputs = (drives, same_episode, is_first, extras)
-    (carries, _), (activity, said) = _in_blocks(
-        advance, carry, inputs, len(is_first), component.block
+    progress = _Progress(
+        {key: call.carries[key] for name in members for key in cycle.children(name)},
+        {name: _Latest(past.get(name, drives[name][:0]), 0) for name in members},
     )
-    for name, result in said.items():
+    parts: list[dict[Name, Any]] = []
+    for spans, blocks in _blocks(cycle, length):
+        if blocks == 1:
+            progress, said = cycle.advance(progress, inputs(spans), spans)
+        else:
+            progress, said = cycle.scan(progress, inputs(spans), blocks)
+        parts.append(said)
+    for name, carry in progress.carries.items():
+        pieces = [part[name] for part in parts if name in part]
+        result = tree_map(lambda *leaves: jnp.concatenate(leaves), *pieces)
         call.outputs[name] = dataclasses.replace(
             result,
-            next_state=carries[name],
-            rollout_extras=result.rollout_extras if extras is None else extras[name],
+            next_state=carry,
+            rollout_extras=result.rollout_extras if given is None else given[name],
         )
-    return activity
+    return {name: progress.latest[name].between(0, length) for name in members}
 
 
-def _in_blocks(
-    advance: Any, carry: Any, inputs: Any, length: int, block: int
-) -> tuple[Any, Any]:
-    """Scans over blocks of steps, with a shorter one at the end if need be.
+def _blocks(cycle: _Cycle, length: int) -> list[tuple[Spans, int]]:
+    """The steps that are taken one after the other, and how many blocks they are.
 
-    **Arguments:**
-
-    - `advance`: takes a carry and the inputs of a block, leaves `[block, ...]`, and
-      gives the next carry and the outputs of the block.
-    - `inputs`: leaves `[length, ...]`.
-
-    **Returns:**
-
-    The last carry, and outputs with leaves `[length, ...]`.
+    All blocks in which every member takes part in full, if there are several, are one
+    scan. The others are blocks by themselves.
     """
-    whole = length // block if length >= 2 * block else 0
-    parts: list[Any] = []
-    done = whole * block
-    if whole:
-        stacked = tree_map(
-            lambda leaf: leaf[:done].reshape((whole, block, *leaf.shape[1:])), inputs
-        )
-        carry, outputs = jax.lax.scan(advance, carry, stacked)
-        parts.append(
-            tree_map(lambda leaf: leaf.reshape((done, *leaf.shape[2:])), outputs)
-        )
-    while done < length or not parts:
-        until = min(done + block, length)
-        piece = tree_map(lambda leaf, a=done, b=until: leaf[a:b], inputs)
-        carry, outputs = advance(carry, piece)
-        parts.append(outputs)
-        done = until
-    if len(parts) == 1:
-        return carry, parts[0]
-    return carry, tree_map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    block, most_ahead = cycle.block, max(cycle.ahead.values())
+    whole = max((length - most_ahead) // block, 0)
+    scanned = whole if whole > 1 else 0
+    found: list[tuple[Spans, int]] = []
+    for number in range(-most_ahead // block, -(-length // block)):
+        if number == 0 and scanned:
+            until = scanned * block
+            found.append(
+                (
+                    {steps: (steps, steps + until) for steps in cycle.ahead.values()},
+                    scanned,
+                )
+            )
+        elif not 0 < number < scanned:
+            spans = cycle.spans(number, length)
+            if _any_steps(spans):
+                found.append((spans, 1))
+    # Without any steps, what children say still has to have its shape.
+    return found or [(cycle.spans(0, length), 1)]
+
+
+def _any_steps(spans: Spans) -> bool:
+    return any(start < stop for start, stop in spans.values())
+
+
+def _cut(tree: Any, span: Span) -> Any:
+    """The leaves, `[T, ...]`, in a span of time."""
+    start, stop = span
+    return tree_map(lambda leaf: leaf[start:stop], tree)
 
 
 def _single_step(is_first: Bool[Array, " B"]) -> RunChild:

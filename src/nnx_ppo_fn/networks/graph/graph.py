@@ -71,8 +71,9 @@ class PopulationGraph(Parent[Any, dict[str, Float[Array, "..."]]]):
 
         Each names its `members` and says how many steps they advance at a time,
         `block`. That is 0 in a part without a cycle, which takes all steps at once. In
-        a cycle it is the length of a delay: the longest one without which, and without
-        all longer ones, there is no cycle.
+        a cycle it is at most the smallest total delay of a way around it, and that
+        where all ways around share a population. `ahead` says by how many steps each
+        member is then ahead of the last one.
         """
         return components(self.populations, self._wiring.edges)
 

@@ -1,22 +1,27 @@
 """A picture of a graph: its populations, its connections, their delays and signs."""
 
-from typing import final, NamedTuple
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, final, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 
+from .._wrapping import Wrapper
 from ..constrained import ConstrainedDense
 from ..containers import Sequential
-from ..feedforward import Dense
+from ..feedforward import Dense, Stateless
+from ..lifting import layer_name, Lift
+from ..override import Override
 from ..types import AnyModule
-from .connection import Connection
+from ._layout import arranged, ARROW, Box, Line, MARGIN, Node
 from .graph import PopulationGraph
 from .population import Population
 
 
-_WIDTH, _HEIGHT = 104.0, 44.0
-_COLUMN, _ROW = 196.0, 96.0
-_MARGIN = 96.0
+_FONT_SIZE = 12
+_LONGEST_LABEL = 32
+_NOTES, _SAMPLE = 20.0, 38.0
 _INK, _PALE = "#22272e", "#eef1f4"
 _COLOURS = {
     "excites": "#1f5fa8",
@@ -34,27 +39,36 @@ class SVG(str):
         return str(self)
 
 
-class _Point(NamedTuple):
-    x: float
-    y: float
+@final
+class _Style(NamedTuple):
+    """What a connection is called, what its weights do, and whether it is clamped."""
+
+    label: str
+    kind: str
+    is_overridden: bool
 
 
-def draw_graph(graph: PopulationGraph) -> SVG:
+def draw_graph(graph: Any) -> SVG:
     """Draws a graph from left to right, in the order in which its populations run.
 
-    Connections that lead back run below the populations, and those of a population
-    with itself above it. The number on a connection is its delay in steps; none stands
-    for the same step. Dale's law shows in the colour and in the end: an arrow for
-    connections that excite, a bar for those that inhibit. Transforms that are more than
-    a dense layer are named.
+    Connections leave a population on the side of their target, and each arrives with
+    its label: its delay in steps, none standing for the same step, and its transform if
+    that is more than a dense layer. Dale's law shows in the colour and in the end: an
+    arrow for connections that excite, a bar for those that inhibit. What is overridden
+    is dashed.
 
     **Arguments:**
 
-    - `graph`: from `PopulationGraphBuilder.finalize`.
+    - `graph`: from `PopulationGraphBuilder.finalize`, with or without what
+      `with_recording` and `with_override` put into it.
 
     **Returns:**
 
     An SVG document, a `str`.
+
+    **Raises:**
+
+    `TypeError` for what is no graph.
 
     **Example:**
 
@@ -62,93 +76,53 @@ def draw_graph(graph: PopulationGraph) -> SVG:
     pathlib.Path("graph.svg").write_text(draw_graph(graph))
     ```
     """
-    places = _places(graph)
-    columns, _ = zip(*places.values(), strict=True)
-    width = 2 * _MARGIN + _COLUMN * max(columns) + _WIDTH
-    middle = max(abs(row) for _, row in places.values()) * _ROW
-    height = 2 * (_MARGIN + middle) + _HEIGHT
-    corners = {
-        name: _Point(_MARGIN + column * _COLUMN, _MARGIN + middle + row * _ROW)
-        for name, (column, row) in places.items()
+    graph = _bare(graph)
+    if not isinstance(graph, PopulationGraph):
+        raise TypeError(
+            f"expected a PopulationGraph to draw, got {type(graph).__name__}; take the "
+            "one that stands in the network, such as network.layers[1]"
+        )
+    styles = {
+        name: _Style(
+            _label(one.transform, one.delay),
+            _kind(one.transform),
+            _is_overridden(one.transform),
+        )
+        for name, one in graph.connections.items()
     }
-    svg = ElementTree.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width:g} {height:g}",
-            "width": f"{width:g}",
-            "height": f"{height:g}",
-            "font-family": "sans-serif",
-            "font-size": "12",
-        },
-    )
-    ElementTree.SubElement(
-        svg, "rect", {"width": "100%", "height": "100%", "fill": "white"}
+    nodes = {name: _node(graph.populations[name]) for name in _order(graph)}
+    lines = [
+        Line(one.src, one.dst, _width(styles[name].label))
+        for name, one in graph.connections.items()
+    ]
+    layout = arranged(nodes, lines)
+    notes = _notes(graph, styles)
+    notes_width = sum(_note_width(note) for note in notes) + 2 * MARGIN
+    svg = _sheet(
+        max(layout.width, notes_width), layout.height + (_NOTES if notes else 0)
     )
     _add_ends(svg)
-    seen: dict[tuple[str, str], int] = {}
-    for name, connection in graph.connections.items():
-        pair = connection.src, connection.dst
-        seen[pair] = seen.get(pair, -1) + 1
-        kind = _kind(connection.transform)
-        points = _curve(
-            corners[connection.src], corners[connection.dst], seen[pair], height / 2
-        )
-        _add_connection(svg, name, connection, kind, points)
+    x = MARGIN
+    for note in notes:
+        _add_note(svg, note, x, layout.height)
+        x += _note_width(note)
+    for name, way in zip(graph.connections, layout.ways, strict=True):
+        style = styles[name]
+        group = ElementTree.SubElement(svg, "g")
+        title = f"{name}: {style.kind}, delay {graph.connections[name].delay}"
+        ElementTree.SubElement(group, "title").text = title
+        _add_line(group, way.path, style)
     for name, population in graph.populations.items():
-        _add_population(svg, population, corners[name])
+        _add_population(svg, population, layout.boxes[name])
+    for style, way in zip(styles.values(), layout.ways, strict=True):
+        if style.label:
+            colour = _COLOURS[style.kind]
+            _add_text(svg, style.label, way.x, way.y + 4, colour, halo=True)
     return SVG(ElementTree.tostring(svg, encoding="unicode"))
 
 
-def _places(graph: PopulationGraph) -> dict[str, tuple[int, float]]:
-    """A column and a row, 0 being the middle, for every population."""
-    depth = _depths(graph)
-    order = [
-        name
-        for one in graph.components
-        for name in sorted(one.members, key=lambda name: (depth[name], name))
-    ]
-    number = {name: index for index, name in enumerate(order)}
-    forward = [
-        (one.src, one.dst)
-        for one in graph.connections.values()
-        if number[one.src] < number[one.dst]
-    ]
-    column: dict[str, int] = {}
-    for name in order:
-        before = [column[src] for src, dst in forward if dst == name]
-        column[name] = 1 + max(before, default=-1)
-    columns: dict[int, list[str]] = {}
-    for name in order:
-        columns.setdefault(column[name], []).append(name)
-    row = {
-        name: index - (len(names) - 1) / 2
-        for names in columns.values()
-        for index, name in enumerate(names)
-    }
-    # A few times, every population moves to the height of those it is connected with.
-    neighbours = {
-        name: [src for src, dst in forward if dst == name]
-        + [dst for src, dst in forward if src == name]
-        for name in order
-    }
-    for _ in range(6):
-        for names in columns.values():
-            wanted = {
-                name: float(np.mean([row[other] for other in neighbours[name]]))
-                if neighbours[name]
-                else row[name]
-                for name in names
-            }
-            names.sort(key=lambda name, wanted=wanted: (wanted[name], number[name]))
-            row |= {
-                name: index - (len(names) - 1) / 2 for index, name in enumerate(names)
-            }
-    return {name: (column[name], row[name]) for name in order}
-
-
-def _depths(graph: PopulationGraph) -> dict[str, int]:
-    """By how many connections each population is away from an input."""
+def _order(graph: PopulationGraph) -> list[str]:
+    """The populations by component, and within a component from the inputs on."""
     depth = {
         name: 0 if one.input_from is not None else len(graph.populations)
         for name, one in graph.populations.items()
@@ -156,7 +130,60 @@ def _depths(graph: PopulationGraph) -> dict[str, int]:
     for _ in graph.populations:
         for one in graph.connections.values():
             depth[one.dst] = min(depth[one.dst], depth[one.src] + 1)
-    return depth
+    return [
+        name
+        for one in graph.components
+        for name in sorted(one.members, key=lambda name: (depth[name], name))
+    ]
+
+
+def _node(population: Population) -> Node:
+    return Node(
+        max(_width(population.name, bold=True) + 24, 72),
+        _width(_entry(population)),
+        _width(_exit(population)),
+    )
+
+
+def _entry(population: Population) -> str:
+    return "" if population.input_from is None else f"{population.input_from} →"
+
+
+def _exit(population: Population) -> str:
+    return "" if population.output_to is None else f"→ {population.output_to}"
+
+
+def _width(text: str, *, bold: bool = False) -> float:
+    """How wide a text is at most, in the fonts that browsers take for sans-serif."""
+    sizes = [
+        0.45
+        if letter in "fijlrt.,:;|!'()[] "
+        else 1.0
+        if letter in "mwMW@%→" or unicodedata.east_asian_width(letter) in "WF"
+        else 0.8
+        if letter.isupper()
+        else 0.65
+        for letter in text
+    ]
+    return _FONT_SIZE * sum(sizes) * (1.12 if bold else 1.0)
+
+
+def _sheet(width: float, height: float) -> ElementTree.Element:
+    """An empty picture."""
+    size = {"width": f"{width:.0f}", "height": f"{height:.0f}"}
+    svg = ElementTree.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": f"0 0 {width:.0f} {height:.0f}",
+            **size,
+            "font-family": "sans-serif",
+            "font-size": str(_FONT_SIZE),
+        },
+    )
+    sheet = {"width": "100%", "height": "100%", "fill": "white"}
+    ElementTree.SubElement(svg, "rect", sheet)
+    return svg
 
 
 def _add_ends(svg: ElementTree.Element) -> None:
@@ -177,156 +204,148 @@ def _add_ends(svg: ElementTree.Element) -> None:
             },
         )
         shape = (
-            "M 7 0 H 10 V 10 H 7 z" if kind == "inhibits" else "M 0 0 L 10 5 L 0 10 z"
+            "M 5 0 H 8 V 10 H 5 z" if kind == "inhibits" else "M 0 0 L 10 5 L 0 10 z"
         )
         ElementTree.SubElement(marker, "path", {"d": shape, "fill": colour})
 
 
-def _add_connection(
-    svg: ElementTree.Element,
-    name: str,
-    connection: Connection,
-    kind: str,
-    points: tuple[_Point, ...],
-) -> None:
-    """A curve with its label."""
-    start, first, second, end = (f"{point.x:g} {point.y:g}" for point in points)
-    group = ElementTree.SubElement(svg, "g")
-    delay = f"delay {connection.delay}"
-    ElementTree.SubElement(group, "title").text = f"{name}: {kind}, {delay}"
-    ElementTree.SubElement(
-        group,
-        "path",
-        {
-            "d": f"M {start} C {first}, {second}, {end}",
-            "fill": "none",
-            "stroke": _COLOURS[kind],
-            "stroke-width": "1.6",
-            "marker-end": f"url(#{kind.replace(' ', '-')})",
-        },
-    )
-    parts = [_named(connection.transform)]
-    if connection.delay:
-        parts.append(str(connection.delay))
-    label = " ".join(part for part in parts if part)
-    if label:
-        # The middle of a cubic curve.
-        x, y = ((a + 3 * b + 3 * c + d) / 8 for a, b, c, d in zip(*points, strict=True))
-        _add_text(group, label, _Point(x, y + 4), _COLOURS[kind], halo=True)
+def _add_line(group: ElementTree.Element, path: str, style: _Style) -> None:
+    line = {
+        "d": path,
+        "fill": "none",
+        "stroke": _COLOURS[style.kind],
+        "stroke-width": "1.6",
+        "marker-end": f"url(#{style.kind.replace(' ', '-')})",
+    }
+    if style.is_overridden:
+        line["stroke-dasharray"] = "5 4"
+    ElementTree.SubElement(group, "path", line)
 
 
-def _curve(
-    source: _Point, target: _Point, twin: int, centre: float
-) -> tuple[_Point, ...]:
-    """Start, two control points and end of a connection's cubic curve.
-
-    `source` and `target` are corners of boxes, `twin` counts connections between the
-    same two, and `centre` is the height of the middle of the picture.
-    """
-    half = _HEIGHT / 2
-    bow = 30.0 * twin
-    if source == target:
-        left, right = source.x + 0.3 * _WIDTH, source.x + 0.7 * _WIDTH
-        top = source.y - 52 - bow
-        return (
-            _Point(right, source.y),
-            _Point(right + 14, top),
-            _Point(left - 14, top),
-            _Point(left, source.y),
-        )
-    steps = (target.x - source.x) / _COLUMN
-    if steps >= 1:
-        start = _Point(source.x + _WIDTH, source.y + half)
-        end = _Point(target.x, target.y + half)
-        reach = (end.x - start.x) * 0.45
-        # Past what stands in the columns in between, on the outer side.
-        outwards = -1 if (start.y + end.y) / 2 <= centre else 1
-        lift = outwards * (bow + 72.0 * (steps - 1))
-        return (
-            start,
-            _Point(start.x + reach, start.y + lift),
-            _Point(end.x - reach, end.y + lift),
-            end,
-        )
-    if steps == 0:
-        side = source.x + _WIDTH
-        out = side + 40 + bow
-        return (
-            _Point(side, source.y + half),
-            _Point(out, source.y + half),
-            _Point(out, target.y + half),
-            _Point(side, target.y + half),
-        )
-    below = max(source.y, target.y) + _HEIGHT + 34 - 12 * steps + bow
-    start = _Point(source.x + 0.4 * _WIDTH, source.y + _HEIGHT)
-    end = _Point(target.x + 0.6 * _WIDTH, target.y + _HEIGHT)
-    return start, _Point(start.x, below), _Point(end.x, below), end
-
-
-def _add_population(
-    svg: ElementTree.Element, population: Population, corner: _Point
-) -> None:
+def _add_population(svg: ElementTree.Element, population: Population, box: Box) -> None:
     """A box with a name and a size, and what comes from or goes to the outside."""
     group = ElementTree.SubElement(svg, "g")
     is_border = population.input_from is not None or population.output_to is not None
-    ElementTree.SubElement(
-        group,
-        "rect",
-        {
-            "x": f"{corner.x:g}",
-            "y": f"{corner.y:g}",
-            "width": f"{_WIDTH:g}",
-            "height": f"{_HEIGHT:g}",
-            "rx": "12",
-            "fill": "white" if is_border else _PALE,
-            "stroke": _INK,
-            "stroke-width": "1.4",
-        },
-    )
-    middle = _Point(corner.x + _WIDTH / 2, corner.y + 19)
-    _add_text(group, population.name, middle, _INK, bold=True)
-    size = _Point(middle.x, corner.y + 35)
-    _add_text(group, str(population.size), size, _COLOURS["free"])
-    if population.input_from is not None:
-        entry = _Point(corner.x - 6, corner.y + 10)
-        _add_text(group, f"{population.input_from} →", entry, _INK, anchor="end")
-    if population.output_to is not None:
-        entry = _Point(corner.x + _WIDTH + 6, corner.y + 10)
-        _add_text(group, f"→ {population.output_to}", entry, _INK, anchor="start")
+    rectangle = {
+        "x": f"{box.left:.1f}",
+        "y": f"{box.top:.1f}",
+        "width": f"{box.width:.1f}",
+        "height": f"{box.height:.1f}",
+        "rx": "12",
+        "fill": "white" if is_border else _PALE,
+        "stroke": _INK,
+        "stroke-width": "1.4",
+    }
+    if _is_overridden(population.activation):
+        rectangle["stroke-dasharray"] = "5 4"
+    ElementTree.SubElement(group, "rect", rectangle)
+    x, y = box.left + box.width / 2, box.top + box.height / 2
+    _add_text(group, population.name, x, y - 3, _INK, bold=True)
+    _add_text(group, str(population.size), x, y + 13, _COLOURS["free"])
+    if _entry(population):
+        x = box.left - ARROW / 2
+        _add_text(group, _entry(population), x, box.before + 4, _INK, anchor="end")
+    if _exit(population):
+        x = box.left + box.width + ARROW / 2
+        _add_text(group, _exit(population), x, box.after + 4, _INK, anchor="start")
 
 
 def _add_text(
     parent: ElementTree.Element,
     text: str,
-    at: _Point,
+    x: float,
+    y: float,
     colour: str,
     *,
     anchor: str = "middle",
     bold: bool = False,
     halo: bool = False,
 ) -> None:
-    style = {"x": f"{at.x:g}", "y": f"{at.y:g}", "fill": colour, "text-anchor": anchor}
+    style = {
+        "x": f"{x:.1f}",
+        "y": f"{y:.1f}",
+        "fill": colour,
+        "text-anchor": anchor,
+    }
     if bold:
         style["font-weight"] = "bold"
     if halo:
-        style |= {"stroke": "white", "stroke-width": "5", "paint-order": "stroke"}
+        style |= {"stroke": "white", "stroke-width": "7", "paint-order": "stroke"}
     ElementTree.SubElement(parent, "text", style).text = text
+
+
+def _notes(graph: PopulationGraph, styles: Mapping[str, _Style]) -> list[_Style]:
+    """What colours, dashes and numbers mean, as far as there are any."""
+    kinds = {style.kind for style in styles.values()}
+    notes = [_Style(kind, kind, False) for kind in _COLOURS if kind in kinds - {"free"}]
+    modules = [one.transform for one in graph.connections.values()]
+    modules += [one.activation for one in graph.populations.values()]
+    if any(map(_is_overridden, modules)):
+        notes.append(_Style("overridden", "free", True))
+    if any(one.delay for one in graph.connections.values()):
+        notes.append(_Style("numbers: delays in steps", "", False))
+    return notes
+
+
+def _note_width(note: _Style) -> float:
+    return _width(note.label) + (_SAMPLE if note.kind else 0) + 20
+
+
+def _add_note(svg: ElementTree.Element, note: _Style, x: float, y: float) -> None:
+    """A sample of a line, unless the note is of something else, and what it means."""
+    group = ElementTree.SubElement(svg, "g")
+    if note.kind:
+        _add_line(group, f"M {x:.1f} {y:.1f} H {x + _SAMPLE - 8:.1f}", note)
+        x += _SAMPLE
+    _add_text(group, note.label, x, y + 4, _COLOURS["free"], anchor="start")
+
+
+def _is_overridden(module: AnyModule) -> bool:
+    """Whether something else is put out than the module says."""
+    while isinstance(module, Wrapper):
+        if isinstance(module, Override):
+            return True
+        module = module.wrapped
+    return isinstance(module, Sequential) and any(map(_is_overridden, module.layers))
+
+
+def _layers(module: AnyModule) -> list[AnyModule]:
+    """What a module does, one after the other, without what is around it."""
+    bare = _bare(module)
+    if isinstance(bare, Sequential):
+        return [one for layer in bare.layers for one in _layers(layer)]
+    return [bare]
+
+
+def _bare(module: Any) -> Any:
+    """A module without what is around it."""
+    while isinstance(module, Wrapper):
+        module = module.wrapped
+    return module
 
 
 def _kind(transform: AnyModule) -> str:
     """What the weights of a connection do to their targets."""
-    if not isinstance(transform, ConstrainedDense) or transform.sign is None:
+    first = _layers(transform)[0]
+    if not isinstance(first, ConstrainedDense) or first.sign is None:
         return "free"
-    signs = np.asarray(transform.sign.value)
+    signs = np.asarray(first.sign.value)
     if np.all(signs > 0):
         return "excites"
     return "inhibits" if np.all(signs < 0) else "excites or inhibits"
 
 
-def _named(transform: AnyModule) -> str:
-    """What a transform is, besides a dense layer."""
-    if isinstance(transform, Sequential):
-        return " ".join(filter(None, map(_named, transform.layers)))
-    if isinstance(transform, Dense | ConstrainedDense):
-        return ""
-    return type(transform).__name__
+def _label(transform: AnyModule, delay: int) -> str:
+    """What a connection is, besides a dense layer in the same step."""
+    names = " ".join(
+        layer_name(layer.fn)
+        if isinstance(layer, Stateless)
+        else layer_name(layer.layer)
+        if isinstance(layer, Lift)
+        else type(layer).__name__
+        for layer in _layers(transform)
+        if not isinstance(layer, Dense | ConstrainedDense)
+    )
+    if len(names) > _LONGEST_LABEL:
+        names = f"{names[: _LONGEST_LABEL - 1]}…"
+    return f"{names} {delay or ''}".strip()
