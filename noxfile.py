@@ -1,4 +1,6 @@
-"""The project's chores: `nox -s lint types tests docs train extras`."""
+"""The project's chores: `nox -s lint types tests docs train bench extras`."""
+
+import shutil
 
 import nox
 
@@ -52,6 +54,14 @@ def docs(session: nox.Session) -> None:
 def train(session: nox.Session) -> None:
     session.install("-e", ".[cli,gymnax]")
     session.run("nnx-ppo-fn", "train", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measures on the NVIDIA card where there is one, else on the processor."""
+    extras = "bench,cuda" if shutil.which("nvidia-smi") else "bench"
+    session.install("-e", f".[{extras}]")
+    session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session

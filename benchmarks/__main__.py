@@ -1,0 +1,34 @@
+"""`python -m benchmarks`; `--help` lists the options."""
+
+import sys
+from collections.abc import Sequence
+
+from .json_file import write_json
+from .picture import draw
+from .records import Results
+from .running import run
+from .settings import parse, Settings
+from .table import report
+
+
+def main(arguments: Sequence[str] | None = None) -> Results:
+    """Measures, prints the table, and writes what there is an `--output` for."""
+    settings = parse(arguments)
+    results = run(settings, lambda line: print(line, file=sys.stderr, flush=True))
+    print(report(results))
+    _write(results, settings)
+    return results
+
+
+def _write(results: Results, settings: Settings) -> None:
+    if settings.output is None:
+        return
+    write_json(results, settings.output / "benchmark.json")
+    try:
+        draw(results, settings.output / "benchmark.png")
+    except ImportError as error:
+        print(f"no picture: {error}; pip install matplotlib", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""This library's programs."""
+
+import functools as ft
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+
+from nnx_ppo_fn import (
+    evaluate,
+    new_training_state,
+    ppo_loss,
+    ppo_step,
+    PPOConfig,
+    TrainConfig,
+    TrainingState,
+    unroll_env,
+)
+
+from .networks import NETWORKS
+from .programs import compile_program, Cost, feeding_back, Program
+from .ring import Ring
+from .settings import Cell, EPOCHS, MINIBATCHES
+from .storage import Storage, storage_of
+from .timing import timed
+
+
+NAME = "nnx_ppo_fn"
+
+
+class Ours:
+    """The programs of one cell, compiled when they are asked for."""
+
+    name = NAME
+
+    def __init__(self, cell: Cell):
+        """Makes the network and the state that training starts from."""
+        self.cell = cell
+        self.env = Ring()
+        self.config = TrainConfig(
+            ppo=PPOConfig(
+                n_envs=cell.environments,
+                rollout_length=cell.rollout_length,
+                n_epochs=EPOCHS,
+                n_minibatches=MINIBATCHES,
+            )
+        )
+        network = NETWORKS[cell.network](jr.key(0))
+        self.state: TrainingState = new_training_state(
+            self.env, network, self.config, key=jr.key(1)
+        )
+        self.storage: Storage | None = None
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        leaves = jax.tree_util.tree_leaves(self.state.parameters)
+        return sum(leaf.size for leaf in leaves)
+
+    def program(self, measure: str) -> Program:
+        """Compiles what is measured.
+
+        **Arguments:**
+
+        - `measure`: one of `MEASURES`.
+        """
+        return getattr(self, f"_{measure}")()
+
+    @ft.cached_property
+    def _compiled_rollout(self) -> tuple[Any, Cost]:
+        return compile_program(
+            self._unroll, self.state.rollout_state, *self._network_arrays()
+        )
+
+    def _rollout(self) -> Program:
+        compiled, cost = self._compiled_rollout
+        call = feeding_back(compiled, self.state.rollout_state, *self._network_arrays())
+        return Program(call, self.cell.steps, cost)
+
+    def _replay(self) -> Program:
+        unroll, _ = self._compiled_rollout
+        _, rollout = unroll(self.state.rollout_state, *self._network_arrays())
+
+        def loss_and_gradient(parameters: Any, constants: Any, rollout: Any) -> Any:
+            def loss(parameters: Any) -> Any:
+                network = self._network(parameters, constants)
+                return ppo_loss(network, rollout, self.config.ppo)
+
+            return jax.value_and_grad(loss, has_aux=True)(parameters)
+
+        arguments = (*self._network_arrays(), rollout)
+        compiled, cost = compile_program(loss_and_gradient, *arguments)
+        return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
+
+    def _step(self) -> Program:
+        def step(state: Any, config: Any) -> Any:
+            return ppo_step(self.env, state, config)
+
+        # The first call takes the state's memory, which other programs still need.
+        state = jax.tree_util.tree_map(lambda leaf: leaf.copy(), self.state)
+        compiled, cost = compile_program(step, state, self.config, donated=0)
+        self.storage = storage_of(
+            compiled,
+            jax.eval_shape(
+                self._unroll, self.state.rollout_state, *self._network_arrays()
+            )[1],
+        )
+        return Program(
+            feeding_back(compiled, state, self.config), self.cell.steps, cost
+        )
+
+    def _evaluation(self) -> Program:
+        def play(parameters: Any, constants: Any, key: Any) -> Any:
+            return evaluate(
+                self.env,
+                self._network(parameters, constants),
+                key=key,
+                n_envs=self.cell.environments,
+                max_episode_length=self.cell.rollout_length,
+            )
+
+        arguments = (*self._network_arrays(), jr.key(2))
+        compiled, cost = compile_program(
+            play, *arguments, trips=self.cell.rollout_length
+        )
+        return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
+
+    def _unroll(self, rollout_state: Any, parameters: Any, constants: Any) -> Any:
+        network = self._network(parameters, constants)
+        return unroll_env(self.env, network, rollout_state, self.cell.rollout_length)
+
+    def _network_arrays(self) -> tuple[Any, Any]:
+        return self.state.parameters, self.state.constants
+
+    def _network(self, parameters: Any, constants: Any) -> Any:
+        return eqx.combine(parameters, constants, self.state.static.tree)

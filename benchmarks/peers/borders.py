@@ -1,0 +1,80 @@
+"""What all peers have in common, and which there are."""
+
+import contextlib
+import importlib
+import warnings
+from collections.abc import Generator, Mapping
+from typing import Protocol
+
+import jax
+
+from ..programs import Program
+from ..settings import Cell
+
+
+class Peer(Protocol):
+    """One cell of another library.
+
+    **Attributes:**
+
+    - `parameters`: how many numbers are trained.
+    """
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        ...
+
+    def program(self, measure: str) -> Program:
+        """What is timed."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what runs in the background."""
+        ...
+
+
+class Entry(Protocol):
+    """A module of this package that runs a library."""
+
+    MEASURES: tuple[str, ...]
+    NETWORKS: tuple[str, ...]
+
+    def open(self, cell: Cell) -> Peer:
+        """Prepares a cell."""
+        ...
+
+
+PEERS: Mapping[str, tuple[str, str]] = {
+    "nnx-ppo": ("nnx_ppo_0_3", "nnx-ppo==0.3.0"),
+    "Brax": ("brax_ppo", "brax"),
+    "rejax": ("rejax_ppo", "rejax"),
+}
+"""By name: the module that runs a peer, and what `pip install` wants to hear."""
+
+
+def find_peers() -> tuple[dict[str, Entry], dict[str, str]]:
+    """The peers that are installed, and of the others what to do about it."""
+    found: dict[str, Entry] = {}
+    missing: dict[str, str] = {}
+    for name, (module, requirement) in PEERS.items():
+        try:
+            with as_released():
+                found[name] = importlib.import_module(  # pyright: ignore
+                    f"benchmarks.peers.{module}"
+                )
+        except ImportError as error:
+            missing[name] = f"pip install {requirement}   # {error}"
+    return found, missing
+
+
+@contextlib.contextmanager
+def as_released() -> Generator[None]:
+    """JAX as other libraries expect it, which casts and broadcasts as they like."""
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,130 @@
+"""A compiled program with what it costs."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from .products import flops
+from .timing import Timed, timed
+
+
+MEASURES = ("rollout", "replay", "step", "evaluation")
+"""What is measured: collecting; the loss and its gradient over all that was collected;
+a rollout with all its updates; and episodes without learning."""
+
+
+class Memory(NamedTuple):
+    """Bytes that a program holds while it runs, as its compiler says.
+
+    - `arguments`, `outputs`, `temporary`: what it is given, returns, and needs between.
+    - `peak`: all of them at once; an output in the place of a donated argument is
+      counted once.
+    """
+
+    arguments: int
+    outputs: int
+    temporary: int
+    peak: int
+
+
+class Cost(NamedTuple):
+    """What the compiler says of a program.
+
+    - `lower_seconds`: of tracing it and writing it down for the compiler.
+    - `compile_seconds`: of compiling it.
+    - `memory`: `None` on a device whose compiler does not say.
+    - `flops`: of the matrix products that it cannot do without.
+    - `bytes`: what it must read and write at the least: its arguments and outputs.
+    """
+
+    lower_seconds: float
+    compile_seconds: float
+    memory: Memory | None
+    flops: float
+    bytes: int
+
+
+class Program(NamedTuple):
+    """Something to be timed.
+
+    - `call`: one call.
+    - `steps`: environment steps that a call is worth.
+    - `cost`: `None` where the peer compiles by itself.
+    """
+
+    call: Timed
+    steps: int
+    cost: Cost | None = None
+
+
+def compile_program(
+    function: Callable[..., Any],
+    *arguments: Any,
+    donated: int | None = None,
+    trips: int = 1,
+) -> tuple[Any, Cost]:
+    """Compiles a function ahead of its calls.
+
+    **Arguments:**
+
+    - `function`, `arguments`: what will be called, and with what.
+    - `donated`: position of an argument whose memory may be used again.
+    - `trips`: how often the function's `while` loops run.
+
+    **Returns:**
+
+    `(compiled, cost)`.
+    """
+    donate = () if donated is None else (donated,)
+    start = time.perf_counter()
+    traced = jax.jit(function, donate_argnums=donate).trace(*arguments)
+    lowered = traced.lower()
+    lowered_at = time.perf_counter()
+    compiled = lowered.compile()
+    compiled_at = time.perf_counter()
+    bytes_ = _bytes_of(traced.jaxpr.in_avals) + _bytes_of(traced.jaxpr.out_avals)
+    cost = Cost(
+        lower_seconds=lowered_at - start,
+        compile_seconds=compiled_at - lowered_at,
+        memory=_memory_of(compiled),
+        flops=flops(traced.jaxpr, trips=trips),
+        bytes=bytes_,
+    )
+    return compiled, cost
+
+
+def feeding_back(function: Callable[..., Any], state: Any, *rest: Any) -> Timed:
+    """Calls a function with the state that its last call returned first.
+
+    **Arguments:**
+
+    - `function`: returns `(state, something)`.
+    - `state`: for the first call; it may be donated.
+    - `rest`: the other arguments of every call.
+    """
+
+    def call() -> Any:
+        nonlocal state
+        state, result = function(state, *rest)
+        return state, result
+
+    return timed(call)
+
+
+def _memory_of(compiled: Any) -> Memory | None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return None
+    arguments = int(analysis.argument_size_in_bytes)
+    outputs = int(analysis.output_size_in_bytes)
+    temporary = int(analysis.temp_size_in_bytes)
+    shared = int(analysis.alias_size_in_bytes)
+    return Memory(
+        arguments, outputs, temporary, arguments + outputs + temporary - shared
+    )
+
+
+def _bytes_of(shapes: Any) -> int:
+    return sum(shape.size * shape.dtype.itemsize for shape in shapes)

@@ -1,0 +1,117 @@
+"""Counting matrix products, and how many of them a replay puts into loops."""
+
+import functools as ft
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from benchmarks.networks import MEMORY, NETWORKS
+from benchmarks.products import flops, products
+from benchmarks.ring import Ring
+from nnx_ppo_fn import (
+    initial_rollout_state,
+    partition_trainable,
+    ppo_loss,
+    PPOConfig,
+    unroll_env,
+)
+
+
+def of(function, *shapes):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.make_jaxpr(function)(*arguments)
+
+
+def test_a_product_of_matrices():
+    # Each of 3 x 5 numbers is a sum of 4 products.
+    assert flops(of(jnp.matmul, (3, 4), (4, 5))) == 2 * 3 * 4 * 5
+
+
+def test_a_batch_of_products_with_several_summed_axes():
+    def contract(a, b):
+        return jnp.einsum("bijk,bkjl->bil", a, b)
+
+    assert flops(of(contract, (2, 3, 4, 5), (2, 5, 4, 6))) == 2 * 2 * 3 * 6 * (4 * 5)
+
+
+def test_a_convolution():
+    def convolve(image, kernel):
+        return jax.lax.conv(image, kernel, (1, 1), "VALID")
+
+    # 7 filters at 6 x 6 places, each of 3 channels, 3 x 3.
+    counted = flops(of(convolve, (2, 3, 8, 8), (7, 3, 3, 3)))
+    assert counted == 2 * (2 * 7 * 6 * 6) * (3 * 3 * 3)
+
+
+def test_loops_count_as_often_as_they_run():
+    def repeat(x, w):
+        x, _ = jax.lax.scan(lambda x, _: (x @ w, None), x, length=6)
+        return jax.lax.while_loop(lambda x: jnp.all(x > 0), lambda x: x @ w, x)
+
+    jaxpr = of(repeat, (3, 4), (4, 4))
+    assert flops(jaxpr, trips=10) == (6 + 10) * 2 * 3 * 4 * 4
+    assert [one.loops for one in products(jaxpr)] == [("scan",), ("while",)]
+
+
+def test_what_nobody_uses_does_not_count():
+    def leave_out(x, w):
+        unused, used = jax.jit(lambda: (x @ w @ w, x @ w))()
+        del unused
+        return used
+
+    assert flops(of(leave_out, (3, 4), (4, 4))) == 2 * 3 * 4 * 4
+
+
+def test_the_cheapest_branch_counts():
+    def branch(x, w):
+        return jax.lax.cond(jnp.all(x > 0), lambda: x @ w @ w, lambda: x @ w)
+
+    assert flops(of(branch, (3, 4), (4, 4))) == 2 * 3 * 4 * 4
+
+
+@ft.cache
+def products_of_the_replay(name, length, batch=2):
+    """Products in the gradient of the loss over a whole rollout."""
+    env, network = Ring(), NETWORKS[name](jr.key(0))
+    parameters, rest = partition_trainable(network)
+    config = PPOConfig(n_envs=batch, n_minibatches=1, rollout_length=length)
+
+    def collect(key):
+        state = initial_rollout_state(env, network, jr.split(key, batch))
+        return unroll_env(env, network, state, length)[1]
+
+    def loss(parameters, rollout):
+        return ppo_loss(eqx.combine(parameters, rest), rollout, config)[0]
+
+    rollout = jax.eval_shape(collect, jr.key(1))
+    return products(jax.make_jaxpr(jax.grad(loss))(parameters, rollout))
+
+
+def looped(found):
+    return [one for one in found if one.loops]
+
+
+WITHOUT_RECURRENCE = ("mlp", "variational", "noisy")
+
+
+@pytest.mark.parametrize("name", WITHOUT_RECURRENCE)
+def test_no_product_of_a_replay_is_in_a_loop(name):
+    assert looped(products_of_the_replay(name, 7)) == []
+
+
+@pytest.mark.parametrize("name", [*WITHOUT_RECURRENCE, "lstm", "graph"])
+def test_nothing_is_unrolled_in_python(name):
+    assert len(products_of_the_replay(name, 7)) == len(products_of_the_replay(name, 11))
+
+
+@pytest.mark.parametrize("name, gates", [("lstm", 4), ("gru", 3)])
+def test_a_recurrent_layer_loops_over_its_recurrent_products_alone(name, gates):
+    length, batch = 7, 2
+    in_loops = looped(products_of_the_replay(name, length, batch))
+    product = 2 * length * batch * MEMORY * gates * MEMORY
+    # One forward; backward the carry's gradient, and perhaps the kernel's.
+    assert {one.loops for one in in_loops} == {("scan",)}
+    assert sum(one.flops for one in in_loops) in (2 * product, 3 * product)

@@ -1,0 +1,159 @@
+"""One tiny cell through the whole benchmark."""
+
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks import __main__ as command, agents
+from benchmarks.json_file import read_json, write_json
+from benchmarks.page import HEADING, pasted
+from benchmarks.programs import MEASURES
+from benchmarks.records import times_floor
+from benchmarks.settings import Settings
+from benchmarks.table import report
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    return tmp_path_factory.mktemp("benchmark")
+
+
+@pytest.fixture(scope="module")
+def results(output):
+    """Of the smallest run that has everything of this library in it."""
+    settings = Settings(
+        networks=("mlp",),
+        environments=(4,),
+        rollout_lengths=(2,),
+        repeats=3,
+        seconds=0.0,
+        seeds=2,
+        agent_iterations=1,
+        iterations=4,
+        output=output,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "parse", lambda _: settings)
+        # The preset's MLP compiles faster than its LSTM.
+        patch.setattr(agents, "POLICY", "mlp")
+        return command.main([])
+
+
+def test_every_measure_has_a_row(results):
+    assert [row.measure for row in results.rows] == list(MEASURES)
+    for row in results.rows:
+        assert (row.library, row.network) == ("nnx_ppo_fn", "mlp")
+        assert (row.environments, row.rollout_length) == (4, 2)
+        # Two towers of 64, 256, 256 and 16 or 1, with biases.
+        assert row.parameters == 86_544 + 82_689
+        assert row.repeats == 3
+        speed = row.steps_per_second
+        assert 0 < speed.lower_quartile <= speed.median <= speed.upper_quartile
+        middle = speed.median * row.seconds_per_rollout.median
+        assert middle == pytest.approx(4 * 2, rel=1e-6)
+        assert row.cost.memory.peak > row.cost.memory.temporary > 0
+        assert times_floor(row, results.device) > 0
+
+
+def test_the_floor_is_that_of_the_products(results):
+    rows = {row.measure: row for row in results.rows}
+    actor = 64 * 256 + 256 * 256 + 256 * 16
+    critic = 64 * 256 + 256 * 256 + 256
+    first_layers = 2 * 64 * 256
+    forward, last_values = 2 * 8 * (actor + critic), 2 * 4 * critic
+    # The value of what follows the rollout is asked for once.
+    assert rows["rollout"].cost.flops == forward + last_values
+    assert rows["evaluation"].cost.flops == forward
+    # Backward, each layer has two more products, but the first one only one.
+    backward = 2 * forward - 2 * 8 * first_layers
+    assert rows["replay"].cost.flops == forward + backward + last_values
+    epochs = 4 * (forward + backward + last_values)
+    # Advantages use the replay's values, so nobody needs those of the rollout's steps.
+    collecting = forward + last_values - 2 * 8 * critic
+    assert rows["step"].cost.flops == collecting + epochs
+
+
+def test_what_is_stored_is_what_is_listed(results):
+    (stored,) = results.stored
+    # Observation, raw action, and log-likelihood, value, reward and bootstrap value;
+    # and three flags.
+    assert stored.storage.listed == 4 * (64 + 8 + 4) + 3
+    assert stored.storage.stored <= 1.1 * stored.storage.listed
+
+
+def test_a_training_compiles_once(results):
+    assert results.compilations == (4, 1)
+
+
+def test_agents_are_counted(results):
+    trained = results.agents
+    assert trained.seeds == 2
+    # 29 iterations of 64 x 64 steps are the first to reach 115,000.
+    assert trained.steps == 29 * 64 * 64
+    assert trained.side_by_side.median > 0 and trained.one_by_one.median > 0
+
+
+def test_the_file_holds_the_results(results, output):
+    contents = json.loads((output / "benchmark.json").read_text())
+    assert contents["schema"] == 1
+    assert contents["device"]["platform"] == "cpu"
+    assert contents["settings"]["networks"] == ["mlp"]
+    first = contents["rows"][0]
+    assert first["steps_per_second"]["median"] == results.rows[0].steps_per_second[1]
+    assert first["times_floor"] == times_floor(results.rows[0], results.device)
+    assert read_json(output / "benchmark.json") == results
+
+
+def test_a_file_of_another_version_is_refused(results, tmp_path):
+    path = tmp_path / "benchmark.json"
+    write_json(results, path)
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 0'))
+    with pytest.raises(ValueError, match="run the benchmark again"):
+        read_json(path)
+
+
+def test_the_picture_is_written(results, output):
+    assert (output / "benchmark.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_there_is_no_picture_but_a_note(
+    results, tmp_path, monkeypatch, capsys
+):
+    def refuse(*_):
+        raise ImportError("no module named matplotlib")
+
+    monkeypatch.setattr(command, "draw", refuse)
+    monkeypatch.setattr(command, "run", lambda *_: results)
+    command.main(["--output", str(tmp_path)])
+    assert "no picture" in capsys.readouterr().err
+    assert (tmp_path / "benchmark.json").exists()
+
+
+def test_the_report_has_a_line_for_every_row(results):
+    lines = report(results).splitlines()
+    (header,) = (index for index, line in enumerate(lines) if "x floor" in line)
+    table = lines[header + 2 : header + 2 + len(MEASURES)]
+    assert [line.split()[3] for line in table] == list(MEASURES)
+    assert any("compilations in 4 iterations: 1" in line for line in lines)
+    assert any("agents per minute" in line for line in lines)
+
+
+def test_a_missing_peer_is_named_with_the_remedy(results):
+    missing = dataclasses.replace(results, missing={"rejax": "pip install rejax"})
+    assert "rejax is missing: pip install rejax" in report(missing)
+
+
+@pytest.mark.parametrize("after", ["", "## After\n\nText.\n"])
+def test_figures_are_pasted_into_their_section(results, after):
+    page = f"# Page\n\nbefore\n\n{HEADING}\n\nold\n" + ("\n" + after if after else "")
+    new = pasted(page, results)
+    assert new.startswith(f"# Page\n\nbefore\n\n{HEADING}\n\n{results.device.name}")
+    assert new.endswith(after or "\n")
+    assert "old" not in new and "| mlp | 4 | 2 | step |" in new
+    assert pasted(new, results) == new
+
+
+def test_a_page_without_the_section_is_left_alone(results):
+    with pytest.raises(ValueError, match="## Figures"):
+        pasted("# Another page\n", results)
