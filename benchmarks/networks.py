@@ -1,6 +1,7 @@
 """The networks that are measured, by name."""
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import jax
 import jax.random as jr
@@ -71,6 +72,21 @@ def lstm(key: Key[Array, ""]) -> AnyModule:
 def gru(key: Key[Array, ""]) -> AnyModule:
     """A GRU with two heads."""
     return _recurrent("gru", key)
+
+
+def lru(key: Key[Array, ""]) -> AnyModule:
+    """A linear recurrent unit with two heads."""
+    return _recurrent("lru", key)
+
+
+def min_gru(key: Key[Array, ""]) -> AnyModule:
+    """A minimal GRU with two heads."""
+    return _recurrent("min_gru", key)
+
+
+def attention(key: Key[Array, ""]) -> AnyModule:
+    """Attention over the last steps, with two heads of a policy."""
+    return _recurrent("attention", key)
 
 
 def variational(key: Key[Array, ""]) -> AnyModule:
@@ -153,7 +169,10 @@ def _entry(name: str) -> list[AnyModule]:
     return [Filter({name: name}), Concat({name: Scale(1.0)})]
 
 
-def _recurrent(cell: str, key: Key[Array, ""]) -> AnyModule:
+def _recurrent(
+    cell: Literal["lstm", "gru", "lru", "min_gru", "attention"],
+    key: Key[Array, ""],
+) -> AnyModule:
     return make_recurrent_actor_critic(
         OBSERVATION_SIZE,
         ACTION_SIZE,
@@ -181,6 +200,9 @@ NETWORKS: Mapping[str, Callable[[Key[Array, ""]], AnyModule]] = {
     "mlp": mlp,
     "lstm": lstm,
     "gru": gru,
+    "lru": lru,
+    "min_gru": min_gru,
+    "attention": attention,
     "variational": variational,
     "noisy": noisy,
     "graph": graph,
