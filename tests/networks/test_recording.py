@@ -36,7 +36,7 @@ from nnx_ppo_fn import (
 from nnx_ppo_fn.networks._wrapping import matching, selected
 from nnx_ppo_fn.networks.types import ACTIVATION_KEY, has_inference_flag
 from nnx_ppo_fn.testing import check_module
-from testing.shipped_modules import bank, MODULES
+from testing.shipped_modules import bank, MODULES, one_of_each_class
 
 
 def layers(key):
@@ -115,11 +115,8 @@ def looked_at(network):
     return with_recording(with_override(network, {"*": identity}), "*")
 
 
-GROUPS = [
-    (list(MODULES)[0::2], False),
-    (list(MODULES)[1::2], False),
-    (list(MODULES), True),
-]
+NAMES = one_of_each_class()
+GROUPS = [(NAMES[0::2], False), (NAMES[1::2], False), (NAMES, True)]
 
 
 @pytest.mark.parametrize("names, inference", GROUPS)
