@@ -1,7 +1,7 @@
 """Puts measured tables into a page of the documentation.
 
 ```sh
-python -m benchmarks.page /tmp/benchmark/benchmark.json docs/pages/performance.md
+python -m benchmarks.page measured/benchmark.json docs/pages/performance.md
 ```
 """
 
