@@ -147,17 +147,26 @@ def _environment(bad: Bool[Array, "rows B"]) -> Int[Array, ""]:
 
 
 def _newly_infinite(before: PyTree, after: PyTree) -> Bool[Array, ""]:
-    """Whether a number that was finite is no longer.
+    """Whether a number that was finite is no longer."""
+    old, new = _numbers(before), _numbers(after)
+    return jnp.any(jnp.isfinite(old) & ~jnp.isfinite(new))
 
-    All numbers are looked at in one go, and the barrier keeps the compiler from taking
-    them apart again: many small reductions take long to compile.
+
+def _numbers(tree: PyTree) -> Float[Array, " numbers"]:
+    """All floats of a tree in a row.
+
+    The barrier keeps the compiler from taking them apart again: many small reductions
+    take long to compile.
     """
-    pairs = zip(jtu.tree_leaves(before), jtu.tree_leaves(after), strict=True)
-    broken = [
-        (~jnp.isfinite(new) & jnp.isfinite(old)).ravel()
-        for old, new in pairs
-        if jnp.issubdtype(new.dtype, jnp.inexact)
+    leaves = [
+        leaf.ravel()
+        for leaf in jtu.tree_leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.inexact)
     ]
-    if not broken:
-        return jnp.array(False)
-    return jnp.any(jax.lax.optimization_barrier(jnp.concatenate(broken)))
+    wide = (
+        jnp.float64
+        if any(leaf.dtype == jnp.float64 for leaf in leaves)
+        else jnp.float32
+    )
+    row = [jnp.zeros(1, wide), *(leaf.astype(wide) for leaf in leaves)]
+    return jax.lax.optimization_barrier(jnp.concatenate(row))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Key
@@ -156,9 +157,8 @@ def _step(
         ),
     )
     goes_on = was_healthy & (fault == Status.HEALTHY)
-    state = jtu.tree_map(
-        lambda new, old: jnp.where(goes_on, new, old), next_state, stopped
-    )
+    # A branch, since a select for every array of the state takes long to compile.
+    state = jax.lax.cond(goes_on, lambda: next_state, lambda: stopped)
     return state, iteration_metrics(update_metrics, rollout, parameters, settings)
 
 
