@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-from jaxtyping import Array, Bool, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from nnx_ppo_fn._keys import advance_keys
 from nnx_ppo_fn._tree import select
@@ -28,7 +28,7 @@ Restart: TypeAlias = Callable[[Any, Flags, Keys, Any], tuple[Keys, Any]]
 """`restart(env, done, keys, state)` returns `(keys, state)`, all `[B, ...]`."""
 
 GROUP = 16
-"""Environments that are reset at a time by `"groups"`."""
+"""Environments that are reset at a time by `"groups"`, and few by `"few or all"`."""
 
 
 def reset_always(env: Any, done: Flags, keys: Keys, state: Any) -> tuple[Keys, Any]:
@@ -50,18 +50,27 @@ def reset_in_groups(env: Any, done: Flags, keys: Keys, state: Any) -> tuple[Keys
 
     def some(loop: tuple[Flags, Keys, Any]) -> tuple[Flags, Keys, Any]:
         left, keys, state = loop
-        # A group that is not full is filled up with a row that is not there.
-        (rows,) = jnp.nonzero(left, size=min(GROUP, len(left)), fill_value=len(left))
-        fresh = _fresh(env, keys.at[rows].get(mode="clip"))
-        keys, state = jtu.tree_map(
-            lambda leaf, new: leaf.at[rows].set(new, mode="drop"), (keys, state), fresh
-        )
+        rows = _group(left)
+        keys, state = _reset_rows(env, rows, keys, state)
         return left.at[rows].set(False, mode="drop"), keys, state
 
     _, keys, state = jax.lax.while_loop(
         lambda loop: jnp.any(loop[0]), some, (done, keys, state)
     )
     return keys, state
+
+
+def reset_few_or_all(env: Any, done: Flags, keys: Keys, state: Any) -> tuple[Keys, Any]:
+    """Resets no more than a few where a few episodes ended, and all where many did."""
+
+    def restart() -> tuple[Keys, Any]:
+        return jax.lax.cond(
+            jnp.sum(done) <= GROUP,
+            lambda: _reset_rows(env, _group(done), keys, state),
+            lambda: select(done, _fresh(env, keys), (keys, state)),
+        )
+
+    return jax.lax.cond(jnp.any(done), restart, lambda: (keys, state))
 
 
 def take_own_spare(
@@ -134,6 +143,11 @@ WAYS: Mapping[str, Way] = {
         False,
         "parallelism where many end; on a mesh, rows that stay on their device",
     ),
+    "few or all": Way(
+        reset_few_or_all,
+        False,
+        "compiling one reset; on a mesh, rows that stay on their device",
+    ),
     "own spare": Way(take_own_spare, True, "memory: every state twice"),
     "pool": Way(
         take_from_pool,
@@ -164,6 +178,23 @@ def _fresh(env: Any, keys: Keys) -> tuple[Keys, Any]:
     """The chains one link further on, and a start for each of them."""
     chain, draws = advance_keys(keys)
     return chain, reset_all(env, draws)
+
+
+def _group(flags: Flags) -> Int[Array, " rows"]:
+    """The first rows that are flagged, filled up with a row that is not there."""
+    batch = len(flags)
+    (rows,) = jnp.nonzero(flags, size=min(GROUP, batch), fill_value=batch)
+    return rows
+
+
+def _reset_rows(
+    env: Any, rows: Int[Array, " rows"], keys: Keys, state: Any
+) -> tuple[Keys, Any]:
+    """Fresh starts in some rows alone."""
+    fresh = _fresh(env, keys.at[rows].get(mode="clip"))
+    return jtu.tree_map(
+        lambda leaf, new: leaf.at[rows].set(new, mode="drop"), (keys, state), fresh
+    )
 
 
 def _refill(

@@ -18,7 +18,7 @@ from nnx_ppo_fn.algorithms.environments import reset_all, step_all
 
 
 ENVIRONMENTS, STEPS = 5, 40
-FRESH = ["library", "always", "if any", "groups", "own spare"]
+FRESH = ["library", "always", "if any", "groups", "few or all", "own spare"]
 
 
 @ft.cache
