@@ -60,7 +60,10 @@ def _made(kind: Any, plain: Any) -> Any:
     names = _names(kind)
     if names:
         hints = get_type_hints(kind)
-        return kind(**{name: _made(hints[name], plain[name]) for name in names})
+        # An older file has no entry for what was not measured then.
+        return kind(
+            **{name: _made(hints[name], plain[name]) for name in names if name in plain}
+        )
     if get_origin(kind) in (list, tuple):
         return get_origin(kind)(_made(arguments[0], entry) for entry in plain)
     return Path(plain) if kind is Path else plain

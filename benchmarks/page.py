@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .json_file import read_json
 from .records import Results
-from .table import markdown, ratios_table, rows_table, sentences
+from .table import markdown, ratios_table, restarts_table, rows_table, sentences
 
 
 HEADING = "## Figures"
@@ -48,6 +48,8 @@ def figures(results: Results) -> str:
     ]
     if results.ratios:
         parts.append(markdown(ratios_table(results)))
+    if results.restarts:
+        parts.append(markdown(restarts_table(results)))
     parts.append("\n".join(f"- {sentence}" for sentence in sentences(results)))
     return "\n\n".join(parts).strip()
 

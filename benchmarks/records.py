@@ -7,6 +7,7 @@ from .agents import Agents
 from .compilations import Compilations
 from .device import Device
 from .programs import Cost, Program
+from .restarts import Restarts
 from .settings import Cell, Settings
 from .storage import Storage
 from .timing import Spread, Timing
@@ -77,6 +78,7 @@ class Results:
     - `settings`, `device`: what was asked for, and where.
     - `rows`, `ratios`, `stored`: by cell.
     - `agents`, `compilations`: `None` where they were not asked for.
+    - `restarts`: empty where they were not asked for.
     - `missing`: peers that could not run, and why.
     """
 
@@ -87,6 +89,7 @@ class Results:
     stored: list[Stored] = dataclasses.field(default_factory=list)
     agents: Agents | None = None
     compilations: Compilations | None = None
+    restarts: list[Restarts] = dataclasses.field(default_factory=list)
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from .device import describe_device
 from .ours import NAME, Ours
 from .peers.borders import Entry, find_peers, Peer
 from .records import ratio_of, Results, row_of, Stored
+from .restarts import measure_restarts
 from .settings import Cell, Settings
 from .timing import take_turns
 
@@ -44,6 +45,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
             iterations=settings.agent_iterations,
             repeats=settings.repeats,
             seconds=settings.seconds,
+        )
+    if settings.restarts:
+        results.restarts = measure_restarts(
+            repeats=settings.repeats, seconds=settings.seconds, tell=tell
         )
     tell("the device once more")
     results.device = results.device.at_best(describe_device())

@@ -47,6 +47,7 @@ class Settings:
     - `seeds`: agents that are trained side by side, 0 for none.
     - `agent_iterations`: how many iterations of each are timed.
     - `iterations`: of the run in which compilations are counted, 0 for none.
+    - `restarts`: whether ways to begin episodes anew are compared.
     - `output`: a folder for `benchmark.json` and `benchmark.png`, or `None`.
     - `quick`: whether most networks are measured in one whole step alone.
     """
@@ -60,6 +61,7 @@ class Settings:
     seeds: int = 32
     agent_iterations: int = 2
     iterations: int = 50
+    restarts: bool = False
     output: Path | None = None
     quick: bool = False
 
@@ -114,6 +116,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     add("--repeats", type=int, help="calls of each program")
     add("--seconds", type=float, help="the most for the calls of one row")
     add("--seeds", type=int, help="agents trained side by side; 0 for none")
+    add("--restarts", action="store_true", help="ways to begin episodes anew")
     add("--output", type=Path, help="a folder for one JSON file and one picture")
     given = vars(parser.parse_args(arguments))
     base = QUICK if given.pop("quick") else Settings()

@@ -27,6 +27,8 @@ def report(results: Results) -> str:
     ]
     if results.ratios:
         lines += ["", columns(ratios_table(results))]
+    if results.restarts:
+        lines += ["", columns(restarts_table(results))]
     lines += ["", *sentences(results)]
     lines += [f"{name} is missing: {how}" for name, how in results.missing.items()]
     return "\n".join(lines)
@@ -78,6 +80,27 @@ def ratios_table(results: Results) -> Table:
                 f"{ratio.compile_seconds:.2f} of its",
             )
             for ratio in results.ratios
+        ),
+    ]
+
+
+def restarts_table(results: Results) -> Table:
+    """What it costs to begin episodes anew, and what each way gives up."""
+    header = ("reset", "ends", "way", "us a step", "x library", "(quartiles)")
+    return [
+        (*header, "gives up"),
+        *(
+            (
+                restarts.reset,
+                restarts.ends,
+                restarts.way,
+                f"{1e6 * restarts.seconds_per_step.median:.0f}",
+                f"{restarts.ratio.median:.2f}",
+                f"{restarts.ratio.lower_quartile:.2f}-"
+                f"{restarts.ratio.upper_quartile:.2f}",
+                restarts.gives_up,
+            )
+            for restarts in results.restarts
         ),
     ]
 

@@ -122,6 +122,7 @@ def test_the_command_line():
     ]
     assert parse(["--quick"]) == QUICK
     assert parse(["--quick", "--seeds", "0", "--peers"]).seeds == 0
+    assert parse(["--restarts"]).restarts and not parse([]).restarts
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """One tiny cell through the whole benchmark."""
 
 import dataclasses
+import functools as ft
 import json
 
 import pytest
 
-from benchmarks import __main__ as command, agents
+from benchmarks import __main__ as command, agents, restarts, running
 from benchmarks.json_file import read_json, write_json
 from benchmarks.page import HEADING, pasted
 from benchmarks.programs import MEASURES
@@ -31,12 +32,21 @@ def results(output):
         seeds=2,
         agent_iterations=1,
         iterations=4,
+        restarts=True,
         output=output,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "parse", lambda _: settings)
         # The preset's MLP compiles faster than its LSTM.
         patch.setattr(agents, "POLICY", "mlp")
+        ways = {name: restarts.WAYS[name] for name in ("library", "own spare")}
+        patch.setattr(restarts, "WAYS", ways)
+        patch.setattr(restarts, "LENGTHS", {"often": restarts.LENGTHS["often"]})
+        patch.setattr(
+            running,
+            "measure_restarts",
+            ft.partial(restarts.measure_restarts, environments=4, steps=2),
+        )
         return command.main([])
 
 
@@ -105,6 +115,19 @@ def test_the_file_holds_the_results(results, output):
     assert read_json(output / "benchmark.json") == results
 
 
+def test_a_file_from_before_something_was_measured_is_read(results, tmp_path):
+    path = tmp_path / "benchmark.json"
+    write_json(results, path)
+    contents = json.loads(path.read_text())
+    del contents["restarts"], contents["settings"]["restarts"]
+    path.write_text(json.dumps(contents))
+    assert read_json(path) == dataclasses.replace(
+        results,
+        restarts=[],
+        settings=dataclasses.replace(results.settings, restarts=False),
+    )
+
+
 def test_a_file_of_another_version_is_refused(results, tmp_path):
     path = tmp_path / "benchmark.json"
     write_json(results, path)
@@ -137,6 +160,13 @@ def test_the_report_has_a_line_for_every_row(results):
     assert [line.split()[3] for line in table] == list(MEASURES)
     assert any("compilations in 4 iterations: 1" in line for line in lines)
     assert any("agents per minute" in line for line in lines)
+    (header,) = (index for index, line in enumerate(lines) if "gives up" in line)
+    compared = [line.split()[:3] for line in lines[header + 2 : header + 6]]
+    assert compared == [
+        [reset, "often", way]
+        for reset in ("cheap", "costly")
+        for way in ("library", "own")
+    ]
 
 
 def test_a_missing_peer_is_named_with_the_remedy(results):
@@ -151,6 +181,7 @@ def test_figures_are_pasted_into_their_section(results, after):
     assert new.startswith(f"# Page\n\nbefore\n\n{HEADING}\n\n{results.device.name}")
     assert new.endswith(after or "\n")
     assert "old" not in new and "| mlp | 4 | 2 | step |" in new
+    assert "| costly | often | own spare |" in new
     assert pasted(new, results) == new
 
 
