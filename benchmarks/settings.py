@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final, NamedTuple
 
+from nnx_ppo_fn import PPOConfig
+
 from .networks import NETWORKS
 from .programs import MEASURES
 
@@ -33,6 +35,16 @@ class Cell(NamedTuple):
     def steps(self) -> int:
         """Environment steps of one rollout."""
         return self.environments * self.rollout_length
+
+    @property
+    def config(self) -> PPOConfig:
+        """Counts and coefficients, of every library."""
+        return PPOConfig(
+            n_envs=self.environments,
+            rollout_length=self.rollout_length,
+            n_epochs=EPOCHS,
+            n_minibatches=MINIBATCHES,
+        )
 
 
 @final

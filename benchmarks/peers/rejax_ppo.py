@@ -12,9 +12,10 @@ from gymnax.environments import spaces
 from nnx_ppo_fn import PPOConfig
 
 from ..networks import ENTROPY_WEIGHT, TOWERS
+from ..playing import Policy
 from ..programs import Program
 from ..ring import ACTION_SIZE, EPISODE_LENGTH, move, OBSERVATION_SIZE, Place, start
-from ..settings import Cell, EPOCHS, MINIBATCHES
+from ..settings import Cell
 from ..timing import timed
 from .borders import as_released
 
@@ -24,8 +25,6 @@ NETWORKS = ("mlp",)
 
 # By name, since whoever checks types may have to do without it.
 _ALGORITHM: Any = import_module("rejax").PPO
-
-_DEFAULTS = PPOConfig()
 
 
 class _Parameters(NamedTuple):
@@ -59,6 +58,24 @@ class _Ring:
         return place.numbers, place, reward, ended, {}
 
 
+def _algorithm(config: PPOConfig) -> Any:
+    return _ALGORITHM.create(
+        env=_Ring(),
+        agent_kwargs={"hidden_layer_sizes": TOWERS, "activation": "relu"},
+        num_envs=config.n_envs,
+        num_steps=config.rollout_length,
+        num_epochs=config.n_epochs,
+        num_minibatches=config.n_minibatches,
+        normalize_observations=True,
+        learning_rate=float(config.learning_rate),
+        gamma=float(config.discounting_factor),
+        gae_lambda=float(config.gae_lambda),
+        clip_eps=float(config.clip_range),
+        vf_coef=float(config.critic_loss_weight),
+        ent_coef=ENTROPY_WEIGHT,
+    )
+
+
 class RejaxPPO:
     """rejax's training iteration, compiled by itself."""
 
@@ -66,21 +83,7 @@ class RejaxPPO:
         """Makes the algorithm and the state that training starts from."""
         self.cell = cell
         with as_released():
-            self._algorithm = _ALGORITHM.create(
-                env=_Ring(),
-                agent_kwargs={"hidden_layer_sizes": TOWERS, "activation": "relu"},
-                num_envs=cell.environments,
-                num_steps=cell.rollout_length,
-                num_epochs=EPOCHS,
-                num_minibatches=MINIBATCHES,
-                normalize_observations=True,
-                learning_rate=float(_DEFAULTS.learning_rate),
-                gamma=float(_DEFAULTS.discounting_factor),
-                gae_lambda=float(_DEFAULTS.gae_lambda),
-                clip_eps=float(_DEFAULTS.clip_range),
-                vf_coef=float(_DEFAULTS.critic_loss_weight),
-                ent_coef=ENTROPY_WEIGHT,
-            )
+            self._algorithm = _algorithm(cell.config)
             self._state = self._algorithm.init_state(jr.key(0))
         trained = (self._state.actor_ts.params, self._state.critic_ts.params)
         self.parameters = sum(leaf.size for leaf in jax.tree_util.tree_leaves(trained))
@@ -109,3 +112,28 @@ class RejaxPPO:
 def open(cell: Cell) -> RejaxPPO:
     """Prepares a cell."""
     return RejaxPPO(cell)
+
+
+@as_released()
+def learn(config: PPOConfig, seed: int) -> Policy:
+    """The mean action after a training, within what the environment takes."""
+    algorithm = _algorithm(config)
+    state = jax.jit(
+        lambda key: jax.lax.fori_loop(
+            0,
+            config.total_steps // config.steps_per_iteration,
+            lambda _, state: algorithm.train_iteration(state),
+            algorithm.init_state(key),
+        )
+    )(jr.key(seed))
+
+    def mean(actor: Any, observations: Any) -> Any:
+        return actor.action_mean(actor.features(observations))
+
+    @as_released()
+    def policy(observations: Any) -> Any:
+        seen = algorithm.normalize_obs(state.obs_rms_state, observations)
+        action = algorithm.actor.apply(state.actor_ts.params, seen, method=mean)
+        return jnp.clip(action, -1.0, 1.0)
+
+    return policy
