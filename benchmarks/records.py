@@ -7,6 +7,7 @@ from .agents import Agents
 from .compilations import Compilations
 from .device import Device
 from .programs import Cost, Program
+from .returns import Returns
 from .settings import Cell, Settings
 from .storage import Storage
 from .timing import Spread, Timing
@@ -76,7 +77,7 @@ class Results:
 
     - `settings`, `device`: what was asked for, and where.
     - `rows`, `ratios`, `stored`: by cell.
-    - `agents`, `compilations`: `None` where they were not asked for.
+    - `agents`, `compilations`, `returns`: `None` where they were not asked for.
     - `missing`: peers that could not run, and why.
     """
 
@@ -87,6 +88,7 @@ class Results:
     stored: list[Stored] = dataclasses.field(default_factory=list)
     agents: Agents | None = None
     compilations: Compilations | None = None
+    returns: Returns | None = None
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from .device import describe_device
 from .ours import NAME, Ours
 from .peers.borders import Entry, find_peers, Peer
 from .records import ratio_of, Results, row_of, Stored
+from .returns import measure_returns
 from .settings import Cell, Settings
 from .timing import take_turns
 
@@ -34,10 +35,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
         )
         with _opened(peers, cell) as opened:
             _measure_cell(cell, opened, peers, results)
-    if settings.iterations:
+    if settings.speed and settings.iterations:
         tell(f"compilations in {settings.iterations} iterations")
         results.compilations = count_compilations(settings.iterations)
-    if settings.seeds:
+    if settings.speed and settings.seeds:
         tell(f"{settings.seeds} agents, side by side and one by one")
         results.agents = measure_agents(
             settings.seeds,
@@ -45,6 +46,8 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
             repeats=settings.repeats,
             seconds=settings.seconds,
         )
+    if settings.returns:
+        results.returns = measure_returns(settings, peers, tell)
     tell("the device once more")
     results.device = results.device.at_best(describe_device())
     return results

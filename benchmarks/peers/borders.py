@@ -8,6 +8,9 @@ from typing import Protocol
 
 import jax
 
+from nnx_ppo_fn import PPOConfig
+
+from ..playing import Policy
 from ..programs import Program
 from ..settings import Cell
 
@@ -42,6 +45,10 @@ class Entry(Protocol):
 
     def open(self, cell: Cell) -> Peer:
         """Prepares a cell."""
+        ...
+
+    def learn(self, config: PPOConfig, seed: int) -> Policy:
+        """Trains the MLP; see `Learner`."""
         ...
 
 
