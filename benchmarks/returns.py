@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from nnx_ppo_fn import PPOConfig
 
 from . import ours
-from .playing import best, EPISODES, mean_return, Policy, still
+from .peers.borders import Learner
+from .playing import best, EPISODES, mean_return, still
 from .settings import EPOCHS, MINIBATCHES, Settings
 
 
@@ -35,20 +36,6 @@ def training(iterations: int) -> PPOConfig:
         discounting_factor=0.9,
         advantage_std_floor=1e-8,
     )
-
-
-class Learner(Protocol):
-    """A module that trains the MLP with one library."""
-
-    def learn(self, config: PPOConfig, seed: int) -> Policy:
-        """The policy without noise; one that is not trained where there are no steps.
-
-        **Arguments:**
-
-        - `config`: counts and coefficients.
-        - `seed`: of the weights and of all that is random in training.
-        """
-        ...
 
 
 class Learned(NamedTuple):

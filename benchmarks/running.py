@@ -7,7 +7,7 @@ from .agents import measure_agents
 from .compilations import count_compilations
 from .device import describe_device
 from .ours import NAME, Ours
-from .peers.borders import Entry, find_peers, Peer
+from .peers.borders import Entry, find_peers, learners_of, Peer
 from .records import ratio_of, Results, row_of, Stored
 from .returns import measure_returns
 from .settings import Cell, Settings
@@ -47,7 +47,7 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
             seconds=settings.seconds,
         )
     if settings.returns:
-        results.returns = measure_returns(settings, peers, tell)
+        results.returns = measure_returns(settings, learners_of(peers), tell)
     tell("the device once more")
     results.device = results.device.at_best(describe_device())
     return results

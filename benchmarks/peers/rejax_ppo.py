@@ -31,25 +31,29 @@ class _Parameters(NamedTuple):
     max_steps_in_episode: int = EPISODE_LENGTH
 
 
-class _Ring:
+class Ring:
     """The environment as rejax sees it: it starts anew by itself, as gymnax's do."""
 
     default_params = _Parameters()
 
     def observation_space(self, params: Any) -> Any:
+        """Any numbers."""
         del params
         return spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE,))
 
     def action_space(self, params: Any) -> Any:
+        """Where rejax clips actions."""
         del params
         return spaces.Box(-1.0, 1.0, (ACTION_SIZE,))
 
     def reset(self, key: Any, params: Any) -> tuple[Any, Place]:
+        """Starts an episode."""
         del params
         place = start(key)
         return place.numbers, place
 
     def step(self, key: Any, state: Place, action: Any, params: Any) -> Any:
+        """Turns the ring, and starts the next episode where one ends."""
         del params
         moved, reward, ended = move(state, action)
         place = jax.tree_util.tree_map(
@@ -58,9 +62,10 @@ class _Ring:
         return place.numbers, place, reward, ended, {}
 
 
-def _algorithm(config: PPOConfig) -> Any:
+def create(config: PPOConfig, env: Ring) -> Any:
+    """The algorithm, with an environment and the settings of all libraries."""
     return _ALGORITHM.create(
-        env=_Ring(),
+        env=env,
         agent_kwargs={"hidden_layer_sizes": TOWERS, "activation": "relu"},
         num_envs=config.n_envs,
         num_steps=config.rollout_length,
@@ -83,7 +88,7 @@ class RejaxPPO:
         """Makes the algorithm and the state that training starts from."""
         self.cell = cell
         with as_released():
-            self._algorithm = _algorithm(cell.config)
+            self._algorithm = create(cell.config, Ring())
             self._state = self._algorithm.init_state(jr.key(0))
         trained = (self._state.actor_ts.params, self._state.critic_ts.params)
         self.parameters = sum(leaf.size for leaf in jax.tree_util.tree_leaves(trained))
@@ -114,18 +119,24 @@ def open(cell: Cell) -> RejaxPPO:
     return RejaxPPO(cell)
 
 
-@as_released()
-def learn(config: PPOConfig, seed: int) -> Policy:
-    """The mean action after a training, within what the environment takes."""
-    algorithm = _algorithm(config)
-    state = jax.jit(
+def train(algorithm: Any, config: PPOConfig, seed: int) -> Any:
+    """The state after a whole training."""
+    iterations = config.total_steps // config.steps_per_iteration
+    return jax.jit(
         lambda key: jax.lax.fori_loop(
             0,
-            config.total_steps // config.steps_per_iteration,
+            iterations,
             lambda _, state: algorithm.train_iteration(state),
             algorithm.init_state(key),
         )
     )(jr.key(seed))
+
+
+@as_released()
+def learn(config: PPOConfig, seed: int) -> Policy:
+    """The mean action after a training, within what the environment takes."""
+    algorithm = create(config, Ring())
+    state = train(algorithm, config, seed)
 
     def mean(actor: Any, observations: Any) -> Any:
         return actor.action_mean(actor.features(observations))

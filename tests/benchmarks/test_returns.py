@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command, ours, returns
+from benchmarks.device import Device
 from benchmarks.json_file import read_json
 from benchmarks.page import HEADING, pasted, RETURNS_HEADING
 from benchmarks.peers.borders import as_released
@@ -34,12 +35,18 @@ def test_a_turn_of_the_ring_is_what_an_episode_consists_of():
     assert got == pytest.approx(-1000 * np.mean(np.square(beyond_reach)), rel=1e-4)
 
 
-LEARNERS = ["ours", "peers.nnx_ppo_0_3", "peers.brax_ppo", "peers.rejax_ppo"]
+LEARNERS = [
+    "ours",
+    "peers.nnx_ppo_0_3",
+    "peers.brax_ppo",
+    "peers.rejax_ppo",
+    "peers.rejax_squashed",
+]
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_a_library_has_learned_can_be_read_out(name):
-    if name == "peers.rejax_ppo" and importlib.util.find_spec("rejax") is None:
+    if "rejax" in name and importlib.util.find_spec("rejax") is None:
         pytest.skip("rejax is not installed")
     with as_released():
         library = importlib.import_module(f"benchmarks.{name}")
@@ -97,6 +104,8 @@ def test_returns_alone_are_written_and_pasted(monkeypatch, tmp_path, capsys):
     ]
     found = returns.Returns((0, 1), 2048, 32, 256, -2.88, -250.0, learned)
     monkeypatch.setattr("benchmarks.running.measure_returns", lambda *_: found)
+    machine = Device("a machine", "cpu", 1, 2, "3.11", "0.10", 1e9, 1e9)
+    monkeypatch.setattr("benchmarks.running.describe_device", lambda: machine)
     words = ["--returns", "--no-speed", "--return-seeds", "0,1"]
     results = command.main([*words, "--output", str(tmp_path)])
     assert results.returns == found and results.rows == []
