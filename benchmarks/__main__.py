@@ -24,6 +24,8 @@ def _write(results: Results, settings: Settings) -> None:
     if settings.output is None:
         return
     write_json(results, settings.output / "benchmark.json")
+    if not results.rows:
+        return
     try:
         draw(results, settings.output / "benchmark.png")
     except ImportError as error:

@@ -51,6 +51,9 @@ POPULATION = 32
 
 ENTROPY_WEIGHT = 1e-2
 
+MIN_STD = 0.1
+"""The least standard deviation of an action, before it is squashed."""
+
 
 def mlp(key: Key[Array, ""]) -> AnyModule:
     """Two towers without a memory."""
@@ -61,6 +64,7 @@ def mlp(key: Key[Array, ""]) -> AnyModule:
         TOWERS,
         key=key,
         entropy_weight=ENTROPY_WEIGHT,
+        min_std=MIN_STD,
     )
 
 
@@ -107,7 +111,7 @@ def noisy(key: Key[Array, ""]) -> AnyModule:
     """The MLP with noise on its neurons, and with dropout for whole episodes."""
     actor = _noisy_tower(2 * ACTION_SIZE, derive(key, "actor"))
     critic = _noisy_tower(1, derive(key, "critic"))
-    sampler = NormalTanhSampler(ENTROPY_WEIGHT, min_std=0.1)
+    sampler = NormalTanhSampler(ENTROPY_WEIGHT, min_std=MIN_STD)
     return Sequential(
         [
             Normalizer(OBSERVATION_SIZE),
@@ -132,7 +136,7 @@ def graph(key: Key[Array, ""]) -> AnyModule:
                 action=Sequential(
                     [
                         *_entry("motor"),
-                        NormalTanhSampler(ENTROPY_WEIGHT, min_std=0.1),
+                        NormalTanhSampler(ENTROPY_WEIGHT, min_std=MIN_STD),
                     ]
                 ),
                 value=Sequential(_entry("value")),
@@ -155,7 +159,7 @@ def large_graph(key: Key[Array, ""]) -> AnyModule:
                     [
                         *_entry("arm"),
                         Dense(POPULATION, 2 * ACTION_SIZE, key=keys[1]),
-                        NormalTanhSampler(ENTROPY_WEIGHT, min_std=0.1),
+                        NormalTanhSampler(ENTROPY_WEIGHT, min_std=MIN_STD),
                     ]
                 ),
                 value=Sequential(_entry("value")),

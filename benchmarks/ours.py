@@ -8,20 +8,23 @@ import jax
 import jax.random as jr
 
 from nnx_ppo_fn import (
+    EvalConfig,
     evaluate,
     new_training_state,
     ppo_loss,
     ppo_step,
     PPOConfig,
+    train_ppo,
     TrainConfig,
     TrainingState,
     unroll_env,
 )
 
 from .networks import NETWORKS
+from .playing import Policy
 from .programs import compile_program, Cost, feeding_back, Program
 from .ring import Ring
-from .settings import Cell, EPOCHS, MINIBATCHES
+from .settings import Cell
 from .storage import Storage, storage_of
 from .timing import timed
 
@@ -38,14 +41,7 @@ class Ours:
         """Makes the network and the state that training starts from."""
         self.cell = cell
         self.env = Ring()
-        self.config = TrainConfig(
-            ppo=PPOConfig(
-                n_envs=cell.environments,
-                rollout_length=cell.rollout_length,
-                n_epochs=EPOCHS,
-                n_minibatches=MINIBATCHES,
-            )
-        )
+        self.config = TrainConfig(ppo=cell.config)
         network = NETWORKS[cell.network](jr.key(0))
         self.state: TrainingState = new_training_state(
             self.env, network, self.config, key=jr.key(1)
@@ -135,3 +131,21 @@ class Ours:
 
     def _network(self, parameters: Any, constants: Any) -> Any:
         return eqx.combine(parameters, constants, self.state.static.tree)
+
+
+def learn(config: PPOConfig, seed: int) -> Policy:
+    """The mean action after a training."""
+    result = train_ppo(
+        Ring(),
+        NETWORKS["mlp"](jr.key(seed)),
+        TrainConfig(ppo=config, eval=EvalConfig(enabled=False), seed=seed),
+    )
+    network = eqx.nn.inference_mode(result.network)
+
+    def policy(observations: Any) -> Any:
+        # Nothing is drawn from these keys in inference.
+        keys = jr.split(jr.key(0), len(observations))
+        carry = network.initialize_state(keys)
+        return network(carry, observations).output.actions
+
+    return policy

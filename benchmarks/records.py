@@ -8,6 +8,7 @@ from .compilations import Compilations
 from .device import Device
 from .programs import Cost, Program
 from .restarts import Restarts
+from .returns import Returns
 from .settings import Cell, Settings
 from .storage import Storage
 from .timing import Spread, Timing
@@ -77,7 +78,7 @@ class Results:
 
     - `settings`, `device`: what was asked for, and where.
     - `rows`, `ratios`, `stored`: by cell.
-    - `agents`, `compilations`: `None` where they were not asked for.
+    - `agents`, `compilations`, `returns`: `None` where they were not asked for.
     - `restarts`: empty where they were not asked for.
     - `missing`: peers that could not run, and why.
     """
@@ -90,6 +91,7 @@ class Results:
     agents: Agents | None = None
     compilations: Compilations | None = None
     restarts: list[Restarts] = dataclasses.field(default_factory=list)
+    returns: Returns | None = None
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -7,9 +7,10 @@ from .agents import measure_agents
 from .compilations import count_compilations
 from .device import describe_device
 from .ours import NAME, Ours
-from .peers.borders import Entry, find_peers, Peer
+from .peers.borders import Entry, find_peers, learners_of, Peer
 from .records import ratio_of, Results, row_of, Stored
 from .restarts import measure_restarts
+from .returns import measure_returns
 from .settings import Cell, Settings
 from .timing import take_turns
 
@@ -35,10 +36,10 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
         )
         with _opened(peers, cell) as opened:
             _measure_cell(cell, opened, peers, results)
-    if settings.iterations:
+    if settings.speed and settings.iterations:
         tell(f"compilations in {settings.iterations} iterations")
         results.compilations = count_compilations(settings.iterations)
-    if settings.seeds:
+    if settings.speed and settings.seeds:
         tell(f"{settings.seeds} agents, side by side and one by one")
         results.agents = measure_agents(
             settings.seeds,
@@ -50,6 +51,8 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
         results.restarts = measure_restarts(
             repeats=settings.repeats, seconds=settings.seconds, tell=tell
         )
+    if settings.returns:
+        results.returns = measure_returns(settings, learners_of(peers), tell)
     tell("the device once more")
     results.device = results.device.at_best(describe_device())
     return results

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final, NamedTuple
 
+from nnx_ppo_fn import PPOConfig
+
 from .networks import NETWORKS
 from .programs import MEASURES
 
@@ -34,6 +36,16 @@ class Cell(NamedTuple):
         """Environment steps of one rollout."""
         return self.environments * self.rollout_length
 
+    @property
+    def config(self) -> PPOConfig:
+        """Counts and coefficients, of every library."""
+        return PPOConfig(
+            n_envs=self.environments,
+            rollout_length=self.rollout_length,
+            n_epochs=EPOCHS,
+            n_minibatches=MINIBATCHES,
+        )
+
 
 @final
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +60,9 @@ class Settings:
     - `agent_iterations`: how many iterations of each are timed.
     - `iterations`: of the run in which compilations are counted, 0 for none.
     - `restarts`: whether ways to begin episodes anew are compared.
+    - `speed`: whether the grid, the agents and the compilations are measured.
+    - `returns`: whether every library trains the MLP, and what it learns is played.
+    - `return_seeds`, `return_iterations`: of these trainings.
     - `output`: a folder for `benchmark.json` and `benchmark.png`, or `None`.
     - `quick`: whether most networks are measured in one whole step alone.
     """
@@ -62,11 +77,17 @@ class Settings:
     agent_iterations: int = 2
     iterations: int = 50
     restarts: bool = False
+    speed: bool = True
+    returns: bool = False
+    return_seeds: tuple[int, ...] = (0, 1, 2)
+    return_iterations: int = 256
     output: Path | None = None
     quick: bool = False
 
     def cells(self) -> list[Cell]:
         """The places of the grid, in the order in which they are measured."""
+        if not self.speed:
+            return []
         return [
             Cell(network, environments, length, self._measures(network))
             for length in self.rollout_lengths
@@ -86,6 +107,7 @@ QUICK = Settings(
     seconds=1.0,
     seeds=0,
     iterations=10,
+    return_iterations=16,
     quick=True,
 )
 """A look at every kind of row, for which a minute or two have to do."""
@@ -117,11 +139,29 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     add("--seconds", type=float, help="the most for the calls of one row")
     add("--seeds", type=int, help="agents trained side by side; 0 for none")
     add("--restarts", action="store_true", help="ways to begin episodes anew")
+    add(
+        "--returns",
+        action="store_true",
+        help="train with every library and compare what is learned",
+    )
+    add(
+        "--no-speed",
+        action="store_const",
+        const=False,
+        dest="speed",
+        help="leave out everything else",
+    )
+    add("--return-seeds", type=_seeds, help="of these trainings, such as 0,1,2")
+    add("--return-iterations", type=int, help="rollouts of each of them")
     add("--output", type=Path, help="a folder for one JSON file and one picture")
     given = vars(parser.parse_args(arguments))
     base = QUICK if given.pop("quick") else Settings()
     changes = {name: value for name, value in given.items() if value not in (None, [])}
     return dataclasses.replace(base, **changes)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
 
 
 def _networks(text: str) -> tuple[str, ...]:

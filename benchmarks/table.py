@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from .device import Device
 from .records import Results, Row, times_floor
+from .returns import Returns
 from .timing import Spread
 
 
@@ -22,14 +23,18 @@ def report(results: Results) -> str:
         f"Python {device.python}, JAX {device.jax}",
         f"limits: {number(device.flops_per_second)}FLOP/s in a float32 product, "
         f"{number(device.bytes_per_second)}B/s from and to memory",
-        "",
-        columns(rows_table(results)),
     ]
+    if results.rows:
+        lines += ["", columns(rows_table(results))]
     if results.ratios:
         lines += ["", columns(ratios_table(results))]
     if results.restarts:
         lines += ["", columns(restarts_table(results))]
+    if results.returns:
+        lines += ["", columns(returns_table(results.returns))]
     lines += ["", *sentences(results)]
+    if results.returns:
+        lines.append(bounds(results.returns))
     lines += [f"{name} is missing: {how}" for name, how in results.missing.items()]
     return "\n".join(lines)
 
@@ -105,6 +110,46 @@ def restarts_table(results: Results) -> Table:
     ]
 
 
+def returns_table(returns: Returns) -> Table:
+    """What each library's policies earn, and whether it is what this library's do."""
+    ours = returns.libraries[0]
+    header = (
+        "library",
+        "untrained",
+        *(f"seed {seed}" for seed in returns.seeds),
+        "mean",
+        "spread",
+        f"as {ours.library}",
+    )
+    return [
+        header,
+        *(
+            (
+                learned.library,
+                f"{sum(learned.untrained) / len(learned.untrained):.1f}",
+                *(f"{value:.1f}" for value in learned.trained),
+                f"{learned.mean:.1f}",
+                f"{learned.spread:.1f}",
+                ""
+                if learned is ours
+                else "within the spread"
+                if learned.agrees_with(ours)
+                else f"{learned.mean - ours.mean:+.1f}",
+            )
+            for learned in returns.libraries
+        ),
+    ]
+
+
+def bounds(returns: Returns) -> str:
+    """What a table of returns has to be read with."""
+    return (
+        f"returns: means of {returns.episodes} episodes after {returns.steps:,} "
+        f"environment steps and {returns.updates:,} gradient steps; the best action "
+        f"earns {returns.best:.1f}, and no action {returns.still:.1f}"
+    )
+
+
 def sentences(results: Results) -> list[str]:
     """What does not stand in a table."""
     said: list[str] = []
@@ -131,10 +176,10 @@ def sentences(results: Results) -> list[str]:
 
 
 def columns(table: Table) -> str:
-    """Cells under each other; those that begin with a digit to the right."""
+    """Cells under each other; numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     right = [
-        all(not cell or cell[0].isdigit() for cell in column[1:])
+        all(not cell or cell.lstrip("-")[:1].isdigit() for cell in column[1:])
         for column in zip(*table, strict=True)
     ]
     lines = [

@@ -8,6 +8,9 @@ from typing import Protocol
 
 import jax
 
+from nnx_ppo_fn import PPOConfig
+
+from ..playing import Policy
 from ..programs import Program
 from ..settings import Cell
 
@@ -34,7 +37,21 @@ class Peer(Protocol):
         ...
 
 
-class Entry(Protocol):
+class Learner(Protocol):
+    """A module that trains the MLP with one library."""
+
+    def learn(self, config: PPOConfig, seed: int) -> Policy:
+        """The policy without noise; one that is not trained where there are no steps.
+
+        **Arguments:**
+
+        - `config`: counts and coefficients.
+        - `seed`: of the weights and of all that is random in training.
+        """
+        ...
+
+
+class Entry(Learner, Protocol):
     """A module of this package that runs a library."""
 
     MEASURES: tuple[str, ...]
@@ -51,6 +68,17 @@ PEERS: Mapping[str, tuple[str, str]] = {
     "rejax": ("rejax_ppo", "rejax"),
 }
 """By name: the module that runs a peer, and what `pip install` wants to hear."""
+
+
+def learners_of(peers: Mapping[str, Entry]) -> dict[str, Learner]:
+    """All that learn: the peers, and rejax once more with the others' policy."""
+    learners: dict[str, Learner] = dict(peers)
+    if "rejax" in peers:
+        with as_released():
+            learners["rejax, squashed"] = importlib.import_module(  # pyright: ignore
+                "benchmarks.peers.rejax_squashed"
+            )
+    return learners
 
 
 def find_peers() -> tuple[dict[str, Entry], dict[str, str]]:

@@ -11,15 +11,18 @@ import flax.linen as linen
 import jax
 import jax.numpy as jnp
 from brax.envs.base import Env, State
+from brax.envs.wrappers.training import AutoResetWrapper, EpisodeWrapper, VmapWrapper
+from brax.training import distribution
 from brax.training.agents.ppo import networks as brax_networks, train as brax_train
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nnx_ppo_fn import PPOConfig
 
-from ..networks import ENTROPY_WEIGHT, TOWERS
+from ..networks import ENTROPY_WEIGHT, MIN_STD, TOWERS
+from ..playing import Policy
 from ..programs import Program
 from ..ring import ACTION_SIZE, EPISODE_LENGTH, move, OBSERVATION_SIZE, start
-from ..settings import Cell, EPOCHS, MINIBATCHES
+from ..settings import Cell
 from .borders import as_released
 
 
@@ -30,7 +33,6 @@ ITERATIONS = 4
 """Iterations in one compiled call, so that what Brax does between calls weighs less."""
 
 _CALLS = 100_000
-_DEFAULTS = PPOConfig()
 
 
 class _Ring(Env):
@@ -56,12 +58,68 @@ class _Ring(Env):
 
 
 def _network(observation_size: Any, action_size: int, **options: Any) -> Any:
-    return brax_networks.make_ppo_networks(
+    networks = brax_networks.make_ppo_networks(
         observation_size,
         action_size,
         policy_hidden_layer_sizes=TOWERS,
         value_hidden_layer_sizes=TOWERS,
         activation=linen.relu,
+        **options,
+    )
+    sampler = distribution.NormalTanhDistribution(action_size, min_std=MIN_STD)
+    return networks.replace(  # pyright: ignore[reportAttributeAccessIssue]
+        parametric_action_distribution=sampler
+    )
+
+
+class _FreshStarts(AutoResetWrapper):
+    """Brax's own restart, but from a new state instead of the cached first one."""
+
+    def reset(self, rng: jax.Array) -> State:
+        rng, starts = _split_each(rng)
+        state = super().reset(starts)
+        state.info["restart"] = rng
+        return state
+
+    def step(self, state: State, action: jax.Array) -> State:
+        rng, starts = _split_each(state.info["restart"])
+        fresh = self.env.reset(starts)
+        state.info.update(
+            restart=rng,
+            first_pipeline_state=fresh.pipeline_state,
+            first_obs=fresh.obs,
+        )
+        return super().step(state, action)
+
+
+def _split_each(rng: jax.Array) -> tuple[jax.Array, jax.Array]:
+    keys = jax.vmap(jax.random.split)(rng)
+    return keys[:, 0], keys[:, 1]
+
+
+def _with_fresh_starts(env: Env, episode_length: int, **_: Any) -> Env:
+    return _FreshStarts(EpisodeWrapper(VmapWrapper(env), episode_length, 1))
+
+
+def _learned(config: PPOConfig, **options: Any) -> Any:
+    return brax_train.train(
+        environment=_Ring(),
+        run_evals=False,
+        num_eval_envs=1,
+        num_envs=config.n_envs,
+        episode_length=EPISODE_LENGTH,
+        unroll_length=config.rollout_length,
+        batch_size=config.n_envs // config.n_minibatches,
+        num_minibatches=config.n_minibatches,
+        num_updates_per_batch=config.n_epochs,
+        learning_rate=float(config.learning_rate),
+        entropy_cost=ENTROPY_WEIGHT,
+        discounting=float(config.discounting_factor),
+        gae_lambda=float(config.gae_lambda),
+        clipping_epsilon=float(config.clip_range),
+        vf_loss_coefficient=float(config.critic_loss_weight),
+        normalize_observations=True,
+        network_factory=_network,  # pyright: ignore[reportArgumentType]
         **options,
     )
 
@@ -154,26 +212,10 @@ class BraxPPO:
             self._told.put(error)
 
     def _run_brax(self) -> None:
-        brax_train.train(
-            environment=_Ring(),
+        _learned(
+            self.cell.config,
             num_timesteps=_CALLS * ITERATIONS * self.cell.steps,
             num_evals=_CALLS + 1,
-            run_evals=False,
-            num_eval_envs=1,
-            num_envs=self.cell.environments,
-            episode_length=EPISODE_LENGTH,
-            unroll_length=self.cell.rollout_length,
-            batch_size=self.cell.environments // MINIBATCHES,
-            num_minibatches=MINIBATCHES,
-            num_updates_per_batch=EPOCHS,
-            learning_rate=float(_DEFAULTS.learning_rate),
-            entropy_cost=ENTROPY_WEIGHT,
-            discounting=float(_DEFAULTS.discounting_factor),
-            gae_lambda=float(_DEFAULTS.gae_lambda),
-            clipping_epsilon=float(_DEFAULTS.clip_range),
-            vf_loss_coefficient=float(_DEFAULTS.critic_loss_weight),
-            normalize_observations=True,
-            network_factory=_network,  # pyright: ignore[reportArgumentType]
             progress_fn=self._progress,
         )
 
@@ -181,3 +223,23 @@ class BraxPPO:
 def open(cell: Cell) -> BraxPPO:
     """Prepares a cell."""
     return BraxPPO(cell)
+
+
+@as_released()
+def learn(config: PPOConfig, seed: int) -> Policy:
+    """The most likely action after a training in which every episode starts afresh."""
+    with _with_what_brax_calls():
+        make_policy, parameters, _ = _learned(
+            config,
+            num_timesteps=config.total_steps,
+            num_evals=1,
+            wrap_env_fn=_with_fresh_starts,
+            seed=seed,
+        )
+    act = make_policy(parameters, deterministic=True)
+
+    @as_released()
+    def policy(observations: Any) -> Any:
+        return act(observations, jax.random.key(0))[0]
+
+    return policy

@@ -29,17 +29,15 @@ from ..networks import (
     HEADS,
     LATENTS,
     MEMORY,
+    MIN_STD,
     TOWERS,
 )
+from ..playing import Policy
 from ..programs import MEASURES as MEASURES, Program
 from ..ring import ACTION_SIZE, move, OBSERVATION_SIZE, Place, start
-from ..settings import Cell, EPOCHS, MINIBATCHES
+from ..settings import Cell
 from ..timing import Timed, timed
 from .borders import as_released
-
-
-_DEFAULTS = PPOConfig()
-"""Both libraries have the same coefficients."""
 
 
 @struct.dataclass
@@ -66,7 +64,7 @@ class _Ring:
 
 
 def _sampler(rngs: nnx.Rngs) -> Any:
-    return NormalTanhSampler(rngs, entropy_weight=ENTROPY_WEIGHT, min_std=0.1)
+    return NormalTanhSampler(rngs, entropy_weight=ENTROPY_WEIGHT, min_std=MIN_STD)
 
 
 def _heads(in_features: int, hidden: tuple[int, ...], rngs: nnx.Rngs) -> PPOAdapter:
@@ -88,6 +86,7 @@ def _mlp(rngs: nnx.Rngs) -> Any:
         list(TOWERS),
         rngs,
         entropy_weight=ENTROPY_WEIGHT,
+        min_std=MIN_STD,
     )
 
 
@@ -144,12 +143,37 @@ _NETWORKS: Mapping[str, Callable[[nnx.Rngs], Any]] = {
 NETWORKS = tuple(_NETWORKS)
 
 
+_compiled_step = nnx.jit(
+    ppo.ppo_step, static_argnums=(0, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13)
+)
+
+
+def _step(env: _Ring, state: Any, config: PPOConfig) -> tuple[Any, Any]:
+    return _compiled_step(
+        env,
+        state,
+        config.n_envs,
+        config.rollout_length,
+        config.gae_lambda,
+        config.discounting_factor,
+        config.clip_range,
+        config.normalize_advantages,
+        config.combine_advantages,
+        config.n_epochs,
+        config.n_minibatches,
+        config.critic_loss_weight,
+        LoggingLevel.LOSSES,
+        None,
+    )
+
+
 class NNXPPO:
     """The programs of one cell, compiled by nnx-ppo as its own training does it."""
 
     def __init__(self, cell: Cell):
         """Makes the network and the state that training starts from."""
         self.cell = cell
+        self.config = cell.config
         self.env = _Ring()
         with as_released():
             network = _NETWORKS[cell.network](nnx.Rngs(0))
@@ -165,7 +189,7 @@ class NNXPPO:
                 _NETWORKS[self.cell.network](nnx.Rngs(0)),
                 self.cell.environments,
                 seed=0,
-                learning_rate=float(_DEFAULTS.learning_rate),
+                learning_rate=float(self.config.learning_rate),
             )
             call: Timed = getattr(self, f"_{measure}")(state)
 
@@ -215,12 +239,12 @@ class NNXPPO:
                 networks,
                 network_states,
                 data,
-                _DEFAULTS.clip_range,
-                _DEFAULTS.normalize_advantages,
-                _DEFAULTS.combine_advantages,
-                _DEFAULTS.discounting_factor,
-                _DEFAULTS.gae_lambda,
-                _DEFAULTS.critic_loss_weight,
+                self.config.clip_range,
+                self.config.normalize_advantages,
+                self.config.combine_advantages,
+                self.config.discounting_factor,
+                self.config.gae_lambda,
+                self.config.critic_loss_weight,
                 LoggingLevel.LOSSES,
             )
 
@@ -228,27 +252,9 @@ class NNXPPO:
         return timed(lambda: compiled(state.networks, state.network_states, data))
 
     def _step(self, state: Any) -> Timed:
-        positions = (0, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13)
-        step = nnx.jit(ppo.ppo_step, static_argnums=positions)
-
         def call() -> Any:
             nonlocal state
-            state, metrics = step(
-                self.env,
-                state,
-                self.cell.environments,
-                self.cell.rollout_length,
-                _DEFAULTS.gae_lambda,
-                _DEFAULTS.discounting_factor,
-                _DEFAULTS.clip_range,
-                _DEFAULTS.normalize_advantages,
-                _DEFAULTS.combine_advantages,
-                EPOCHS,
-                MINIBATCHES,
-                _DEFAULTS.critic_loss_weight,
-                LoggingLevel.LOSSES,
-                None,
-            )
+            state, metrics = _step(self.env, state, self.config)
             return state.steps_taken, metrics
 
         return timed(call)
@@ -273,3 +279,29 @@ class NNXPPO:
 def open(cell: Cell) -> NNXPPO:
     """Prepares a cell."""
     return NNXPPO(cell)
+
+
+@as_released()
+def learn(config: PPOConfig, seed: int) -> Policy:
+    """The mean action after a training."""
+    env = _Ring()
+    state = ppo.new_training_state(
+        env,
+        _mlp(nnx.Rngs(seed)),
+        config.n_envs,
+        seed=seed,
+        learning_rate=float(config.learning_rate),
+    )
+    for _ in range(config.total_steps // config.steps_per_iteration):
+        state, _ = _step(env, state, config)
+    state.networks.eval()
+    # A copy for each call: it writes down how many random numbers were drawn.
+    graph, variables = nnx.split(state.networks)
+
+    @as_released()
+    def policy(observations: Any) -> Any:
+        network = nnx.merge(graph, variables, copy=True)
+        carry = network.initialize_state(len(observations))
+        return network(carry, observations).output.actions
+
+    return policy
