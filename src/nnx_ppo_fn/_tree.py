@@ -181,6 +181,15 @@ def as_float(leaf: Array) -> Array:
     return leaf if inexact else leaf.astype(jnp.float32)
 
 
+def in_dtype_of(like: Array, leaf: Array) -> Array:
+    """`leaf` in the dtype of `like`, unless that is one of whole numbers.
+
+    They would cut off what is behind the point, and end every gradient there.
+    """
+    floating = jnp.issubdtype(like.dtype, jnp.floating)
+    return leaf.astype(like.dtype) if floating else leaf
+
+
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is an array of typed random keys."""
     dtype = getattr(leaf, "dtype", None)

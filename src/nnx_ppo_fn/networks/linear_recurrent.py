@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Key
 from .._custom_types import Keys
 from .._expect import as_count
 from .._keys import expect_keys
-from .._tree import merge_time, split_time, tree_map
+from .._tree import in_dtype_of, merge_time, split_time, tree_map
 from ._errors import expect_features
 from ._linear_scan import plus, recurrence, times
 from ._products import affine, product, rows, zero_rows
@@ -89,12 +89,12 @@ class LinearRecurrentModule(
         x: Float[Array, "B features"],
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[State, Float[Array, "B out"]]:
-        """One step on `x`, `[B, in_features]`; the output has the dtype of `x`."""
+        """One step on `x`, `[B, in_features]`; the output has its floating dtype."""
         expect_features(x, self.in_features)
         decay, drive = _coefficients(self, state, x)
         next_state = plus(times(decay, state), drive)
         return output(
-            self.read(next_state, x).astype(x.dtype),
+            in_dtype_of(x, self.read(next_state, x)),
             batch=len(x),
             next_state=next_state,
             rollout_extras=rollout_extras,
@@ -126,7 +126,7 @@ class LinearRecurrentModule(
             state,
             self.fresh_state(shape[1]),
         )
-        values = self.read(merge_time(states), x).astype(xs.dtype)
+        values = in_dtype_of(xs, self.read(merge_time(states), x))
         return StatefulModuleOutput(
             next_state,
             split_time(values, shape),
