@@ -32,8 +32,9 @@ from nnx_ppo_fn.networks.unroll import unroll_by_step
 
 
 LENGTH, BATCH, SIZE = 9, 3, 2
-FAULT = (4, 1)
 IS_FIRST = jnp.zeros((LENGTH, BATCH), bool).at[3, 1].set(True).at[6, 1].set(True)
+# In an episode of the rollout, and in one that was under way before it.
+PLACES = ((4, slice(3, 6)), (1, slice(0, 3)))
 FAULTS = (np.nan, np.inf, 1e20, -1e20, 1e30)
 
 
@@ -114,15 +115,16 @@ def by_steps():
     return measured(unroll_by_step)
 
 
+@pytest.mark.parametrize("time, episode", PLACES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_other_episodes_have_the_gradients_of_the_steps(
-    network, at_once, by_steps, fault, getkey
+    network, at_once, by_steps, fault, time, episode, getkey
 ):
     state = jtu.tree_map(
         lambda leaf: leaf + 0.3 if eqx.is_inexact_array(leaf) else leaf,
         network.initialize_state(jr.split(getkey(), BATCH)),
     )
-    inputs = jr.normal(getkey(), (LENGTH, BATCH, SIZE)).at[FAULT].set(fault)
+    inputs = jr.normal(getkey(), (LENGTH, BATCH, SIZE)).at[time, 1].set(fault)
     xs = {name: inputs for name in network.components} | {"graph": {"x": inputs}}
     found = at_once(network, state, xs)
     expected = by_steps(network, state, xs)
@@ -138,7 +140,7 @@ def test_other_episodes_have_the_gradients_of_the_steps(
     assert not sorted(spoilt)
     # That is not vacuous: of the inputs' gradients, all but the fault's episode.
     others = np.ones((LENGTH, BATCH), bool)
-    others[3:6, 1] = False
+    others[episode, 1] = False
     for gradient in expected[1]:
         for leaf in jtu.tree_leaves(gradient[2]):
             assert np.all(np.isfinite(leaf[others]))
