@@ -85,7 +85,8 @@ def take(tree: Tree, indices: Int[Array, "*which"], *, axis: int) -> Tree:
 
     def some_of_each(leaf: Any) -> Array:
         before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
-        groups = leaf.reshape((*before, len(indices), -1, *after))
+        size = leaf.shape[axis] // len(indices)
+        groups = leaf.reshape((*before, len(indices), size, *after))
         taken = jax.vmap(some, in_axes=(axis, 0), out_axes=axis)(groups, indices)
         return taken.reshape((*before, indices.size, *after))
 

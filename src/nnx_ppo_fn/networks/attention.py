@@ -15,7 +15,7 @@ from .._custom_types import Keys
 from .._expect import as_count
 from .._keys import expect_keys
 from .._tree import in_dtype_of, merge_time, select, split_time, tree_map
-from ._errors import expect_features
+from ._errors import expect_features, expect_rows_of
 from ._products import affine, product
 from ._ring_buffer import episode_begins, RingBuffer
 from .feedforward import Initializer
@@ -136,6 +136,7 @@ class WindowedAttention(
     ) -> StatefulModuleOutput[AttentionState, Float[Array, "B out"]]:
         """One step on `x`, `[B, in_features]`; the output has its floating dtype."""
         expect_features(x, self.in_features)
+        expect_rows_of(state, x)
         query, entry = self._projected(x)
         memory = state.memory.write(entry)
         count = jnp.minimum(state.count + 1, self.window)
@@ -163,6 +164,7 @@ class WindowedAttention(
     ) -> StatefulModuleOutput[AttentionState, Float[Array, "T B out"]]:
         """All steps at once, block by block."""
         expect_features(xs, self.in_features, name="xs", axes="T, B")
+        expect_rows_of(state, xs, name="xs", axes="T, B")
         shape = xs.shape[:2]
         length, window = shape[0], self.window
         x = merge_time(xs)
