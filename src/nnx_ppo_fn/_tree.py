@@ -85,7 +85,8 @@ def take(tree: Tree, indices: Int[Array, "*which"], *, axis: int) -> Tree:
 
     def some_of_each(leaf: Any) -> Array:
         before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
-        groups = leaf.reshape((*before, len(indices), -1, *after))
+        size = leaf.shape[axis] // len(indices)
+        groups = leaf.reshape((*before, len(indices), size, *after))
         taken = jax.vmap(some, in_axes=(axis, 0), out_axes=axis)(groups, indices)
         return taken.reshape((*before, indices.size, *after))
 
@@ -179,6 +180,15 @@ def as_float(leaf: Array) -> Array:
     """The same numbers; integers and booleans as `float32`."""
     inexact = jnp.issubdtype(leaf.dtype, jnp.inexact)
     return leaf if inexact else leaf.astype(jnp.float32)
+
+
+def in_dtype_of(like: Array, leaf: Array) -> Array:
+    """`leaf` in the dtype of `like`, unless that is one of whole numbers.
+
+    They would cut off what is behind the point, and end every gradient there.
+    """
+    floating = jnp.issubdtype(like.dtype, jnp.floating)
+    return leaf.astype(like.dtype) if floating else leaf
 
 
 def is_key(leaf: Any) -> bool:

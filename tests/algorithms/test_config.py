@@ -3,6 +3,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ from nnx_ppo_fn.algorithms.config import VideoConfig
         ),
         (
             {"n_envs": 16, "n_minibatches": 4, "n_shards": 3},
-            "a minibatch of 4 environments .*n_shards=3",
+            "n_envs=16 .*n_minibatches=4 .* 4 env.*n_shards=3 .*multiple of 12",
         ),
         ({"replay_chunk_length": 0}, "replay_chunk_length must be at least 1, got 0"),
         ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
@@ -100,3 +101,24 @@ def test_every_setting_is_explained(settings):
     )
     names = [name for group in explained for name in re.findall(r"`(\w+)`", group)]
     assert names == [field.name for field in dataclasses.fields(settings)]
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        (PPOConfig, "normalize_advantages"),
+        (PPOConfig, "combine_advantages"),
+        (PPOConfig, "replay_rematerialize"),
+        (config.EvalConfig, "enabled"),
+        (config.EvalConfig, "deterministic"),
+        (config.VideoConfig, "enabled"),
+    ],
+)
+def test_a_switch_is_a_bool(kind, name):
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        for wrong in ("no", 0, None):
+            with pytest.raises(TypeError, match=f"{name} must be True or False, got"):
+                kind(**{name: wrong})
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

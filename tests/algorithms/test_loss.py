@@ -217,3 +217,13 @@ class TwoRewards(eqx.Module):
         food, pain = state.reward, -0.1 * state.obs[0]
         reward = food + pain if self.summed else {"food": food, "pain": pain}
         return eqx.tree_at(lambda s: s.reward, state, reward)
+
+
+def test_a_rollout_without_steps_has_no_loss(recorded):
+    network, _, rollout = recorded
+    is_first, transitions = jtu.tree_map(
+        lambda leaf: leaf[:0], (rollout.is_first, rollout.transitions)
+    )
+    empty = dataclasses.replace(rollout, is_first=is_first, transitions=transitions)
+    with pytest.raises(ValueError, match=r"at least one step .* is_first \[0, 6\]"):
+        ppo_loss(network, empty, CONFIG)

@@ -1,12 +1,23 @@
+import dataclasses
+import operator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
+import jaxtyping
 import pytest
 
 from helpers import assert_close, small_network
-from nnx_ppo_fn import initial_rollout_state, partition_trainable, replay, unroll_env
+from nnx_ppo_fn import (
+    initial_rollout_state,
+    partition_trainable,
+    replay,
+    Sequential,
+    Stateless,
+    unroll_env,
+)
 from nnx_ppo_fn.envs import make
 
 
@@ -90,3 +101,48 @@ def test_rematerialising_keeps_less_for_the_gradient(recorded):
 
     chunk = {"chunk_length": 2}
     assert kept(**chunk, rematerialize=True) < kept(**chunk)
+
+
+def test_groups_may_hold_nothing(recorded):
+    """Leaves of size 0, as in environments without an observation of a kind."""
+    network, _, rollout = recorded
+    nothing = jnp.zeros((11, 6, 0))
+    transitions = dataclasses.replace(
+        rollout.transitions, obs={"seen": rollout.transitions.obs, "nothing": nothing}
+    )
+    blind = Sequential([Stateless(operator.itemgetter("seen")), network])
+    transitions = dataclasses.replace(
+        transitions, rollout_extras=(None, transitions.rollout_extras)
+    )
+    carry = ((), rollout.initial_carry)
+    wider = dataclasses.replace(
+        rollout, transitions=transitions, initial_carry=carry
+    ).minibatch(jnp.array([[0, 1, 2]] * 2))
+    replayed = replay(blind, wider, n_shards=3)
+    assert_close(replayed.output, rollout.transitions.network_output)
+    empty = jtu.tree_map(lambda leaf: leaf[:0], (rollout.is_first, rollout.transitions))
+    none = dataclasses.replace(rollout, is_first=empty[0], transitions=empty[1])
+    replayed = replay(network, none, n_shards=2, chunk_length=3)
+    assert replayed.output.value_estimates.shape == (0, 6)
+    assert_close(replayed.next_state, rollout.initial_carry)
+
+
+@pytest.mark.parametrize(
+    "settings, error, message",
+    [
+        ({"chunk_length": 0}, ValueError, "chunk_length must be at least 1, got 0"),
+        ({"chunk_length": 2.5}, TypeError, "chunk_length must be an integer, got 2.5"),
+        ({"n_shards": 0}, ValueError, "n_shards must be at least 1, got 0"),
+        ({"n_shards": True}, TypeError, "n_shards must be an integer, got True"),
+        ({"n_shards": 4}, ValueError, "6 environments .* n_shards=4 .*divisor of 6"),
+        ({"rematerialize": "no"}, TypeError, "rematerialize must be True or False"),
+    ],
+)
+def test_settings_that_are_none_are_refused(recorded, settings, error, message):
+    network, _, rollout = recorded
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(error, match=message):
+            replay(network, rollout, **settings)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

@@ -6,6 +6,7 @@ import sys
 
 import jax
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -65,3 +66,22 @@ def test_environments_have_to_be_spread_equally():
     crossed = jax.sharding.Mesh(np.array([[device]]), ("a", "b"))
     with pytest.raises(ValueError, match="one axis, .* got the axes a, b"):
         on_mesh(state, crossed)
+
+
+def test_what_cannot_be_placed_is_named():
+    env = make("probe:counting")
+    network = small_network(jr.key(0), env.observation_size)
+    config, keys = small_config(), jr.split(jr.key(1), 2)
+    states = jax.eval_shape(
+        jax.vmap(lambda key: new_training_state(env, network, config, key=key)), keys
+    )
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("environments",))
+    with pytest.raises(ValueError, match=r"is_first \[B\], got \[2, 8\]; .* each seed"):
+        on_mesh(states, mesh)
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        for wrong in (2, jax.devices()):
+            with pytest.raises(TypeError, match="expected a jax.sharding.Mesh, got"):
+                on_mesh(states, wrong)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

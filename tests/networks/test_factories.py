@@ -380,3 +380,13 @@ def test_a_flag_is_true_or_false(make):
                 make(3, 2, key=KEY, **{flag: "yes"})
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_cell_is_a_name():
+    for wrong in (None, 3):
+        jaxtyping.config.update("jaxtyping_disable", True)
+        try:
+            with pytest.raises(TypeError, match=f"cell must be one of .* got {wrong}"):
+                make_recurrent_actor_critic(3, 2, key=KEY, cell=wrong)
+        finally:
+            jaxtyping.config.update("jaxtyping_disable", False)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._expect import expect_choice, expect_count, expect_range
+from .._expect import expect_choice, expect_count, expect_flags, expect_range
 from .types import (
     LoggingLevel as LoggingLevel,
     TrainResult as TrainResult,
@@ -111,6 +111,11 @@ class PPOConfig(eqx.Module):
         for name in counts:
             expect_count(name, getattr(self, name), least=1)
         expect_count("total_steps", self.total_steps, least=0)
+        expect_flags(
+            normalize_advantages=self.normalize_advantages,
+            combine_advantages=self.combine_advantages,
+            replay_rematerialize=self.replay_rematerialize,
+        )
         if self.replay_chunk_length is not None:
             expect_count("replay_chunk_length", self.replay_chunk_length, least=1)
         if self.steps_per_iteration >= _MOST_STEPS:
@@ -129,8 +134,11 @@ class PPOConfig(eqx.Module):
             )
         if (self.n_envs // self.n_minibatches) % self.n_shards:
             raise ValueError(
-                f"a minibatch of {self.n_envs // self.n_minibatches} environments "
-                f"cannot take equally many of n_shards={self.n_shards} groups"
+                f"n_envs={self.n_envs} divided into n_minibatches="
+                f"{self.n_minibatches} is a minibatch of "
+                f"{self.n_envs // self.n_minibatches} environments, which cannot take "
+                f"equally many of n_shards={self.n_shards} groups; set n_envs to a "
+                f"multiple of {self.n_minibatches * self.n_shards}"
             )
         if self.normalize_advantages and self.steps_per_iteration == self.n_minibatches:
             raise ValueError(
@@ -186,6 +194,8 @@ class EvalConfig(eqx.Module):
         """Refuses settings that evaluate nothing."""
         for name in ("every_steps", "n_envs", "max_episode_length"):
             expect_count(f"eval.{name}", getattr(self, name), least=1)
+        for name in ("enabled", "deterministic"):
+            expect_flags(**{f"eval.{name}": getattr(self, name)})
 
 
 @final
@@ -209,6 +219,7 @@ class VideoConfig(eqx.Module):
         """Refuses settings that show nothing."""
         for name in ("every_steps", "episode_length", "height", "width"):
             expect_count(f"video.{name}", getattr(self, name), least=1)
+        expect_flags(**{"video.enabled": self.enabled})
 
 
 @final

@@ -43,7 +43,16 @@ def ppo_loss(
     `(loss, metrics)`, all scalars. `metrics["replay/log_ratio"]` is the largest
     change of a log-likelihood since the rollout, relative to its size where that is
     above 1; with unchanged weights it must be about 0.
+
+    **Raises:**
+
+    `ValueError` for a rollout without steps or environments.
     """
+    if 0 in rollout.is_first.shape:
+        raise ValueError(
+            "expected a rollout of at least one step of one environment, got is_first "
+            f"[{', '.join(map(str, rollout.is_first.shape))}]"
+        )
     transitions = rollout.transitions
     replayed = replay(
         network,

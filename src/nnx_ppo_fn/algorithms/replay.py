@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._custom_types import PyTree
+from .._expect import as_count, expect_flags
 from .._tree import tree_map
 from ..networks.types import AnyModule, PPONetworkOutput, StatefulModuleOutput
 from ..networks.unroll import unroll
@@ -44,7 +45,22 @@ def replay(
     **Returns:**
 
     Outputs with leaves `[T, B, ...]`, and the carry after the last step.
+
+    **Raises:**
+
+    `TypeError` and `ValueError` for counts that are none, for a flag that is no `bool`,
+    and where the environments cannot be divided into `n_shards` equal groups.
     """
+    if chunk_length is not None:
+        chunk_length = as_count(chunk_length, name="chunk_length")
+    expect_flags(rematerialize=rematerialize)
+    n_shards = as_count(n_shards, name="n_shards")
+    batch = rollout.is_first.shape[1]
+    if batch % n_shards:
+        raise ValueError(
+            f"a rollout of {batch} environments cannot be divided into "
+            f"n_shards={n_shards} equal groups; choose a divisor of {batch}"
+        )
     transitions = rollout.transitions
     inputs = (transitions.obs, rollout.is_first, transitions.rollout_extras)
     length = len(rollout.is_first)
@@ -90,10 +106,13 @@ def _in_shards(
     """Maps over groups of neighbouring environments."""
 
     def groups(leaf: Array, axis: int) -> Array:
-        return leaf.reshape((*leaf.shape[:axis], n_shards, -1, *leaf.shape[axis + 1 :]))
+        size = leaf.shape[axis] // n_shards
+        shape = (*leaf.shape[:axis], n_shards, size, *leaf.shape[axis + 1 :])
+        return leaf.reshape(shape)
 
     def together(leaf: Array, axis: int) -> Array:
-        return leaf.reshape((*leaf.shape[:axis], -1, *leaf.shape[axis + 2 :]))
+        size = leaf.shape[axis] * leaf.shape[axis + 1]
+        return leaf.reshape((*leaf.shape[:axis], size, *leaf.shape[axis + 2 :]))
 
     carry, outputs = jax.vmap(run, in_axes=(0, 1), out_axes=(0, 1))(
         tree_map(lambda leaf: groups(leaf, 0), carry),

@@ -1,7 +1,7 @@
 """Training on several devices."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.tree_util as jtu
@@ -23,7 +23,7 @@ def on_mesh(training_state: TrainingState, mesh: Mesh) -> TrainingState:
     **Arguments:**
 
     - `training_state`: of `new_training_state`.
-    - `mesh`: with one axis, over the devices.
+    - `mesh`: a `jax.sharding.Mesh` with one axis, over the devices.
 
     **Returns:**
 
@@ -31,8 +31,9 @@ def on_mesh(training_state: TrainingState, mesh: Mesh) -> TrainingState:
 
     **Raises:**
 
-    `ValueError` for a mesh of several axes, and where the number of environments is not
-    a multiple of the number of devices.
+    `TypeError` for what is no mesh, and `ValueError` for a mesh of several axes, for a
+    state of several seeds, and where the number of environments is not a multiple of
+    the number of devices.
 
     **Example:**
 
@@ -42,12 +43,24 @@ def on_mesh(training_state: TrainingState, mesh: Mesh) -> TrainingState:
     state, metrics = jax.jit(ppo_step, static_argnums=0)(env, state, config)
     ```
     """
+    if not isinstance(cast(object, mesh), Mesh):
+        raise TypeError(
+            f"expected a jax.sharding.Mesh, got {mesh!r}; for example "
+            'jax.make_mesh((jax.device_count(),), ("environments",))'
+        )
     if len(mesh.axis_names) != 1:
         raise ValueError(
             "expected a mesh with one axis, over the devices, got the axes "
             f"{', '.join(map(str, mesh.axis_names))}"
         )
-    batch = len(training_state.rollout_state.is_first)
+    shape = training_state.rollout_state.is_first.shape
+    if len(shape) != 1:
+        raise ValueError(
+            "expected the state of one training, with rollout_state.is_first [B], got "
+            f"[{', '.join(map(str, shape))}]; a state of several seeds has an axis in "
+            "front of the environments, so place each seed's state by itself"
+        )
+    batch = shape[0]
     if batch % mesh.size:
         raise ValueError(
             f"{batch} environments cannot be spread equally over {mesh.size} devices; "

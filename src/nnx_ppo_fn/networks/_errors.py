@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax.numpy as jnp
+import jax.tree_util as jtu
 from jaxtyping import TypeCheckError
 
 from .._tree import by_path, shape_text
@@ -95,6 +96,28 @@ def expect_features(x: Any, size: int, *, name: str = "x", axes: str = "B") -> N
     ndim = axes.count(",") + 2
     if shape is None or len(shape) != ndim or shape[-1] != size:
         raise CompositionError(f"expected {name} [{axes}, {size}], got {shape_text(x)}")
+
+
+def expect_rows_of(state: Any, x: Any, *, name: str = "x", axes: str = "B") -> None:
+    """Refuses an input with other rows than the carry: they would broadcast.
+
+    **Arguments:**
+
+    - `state`: the carry, leaves `[B, ...]`.
+    - `x`: an array with the axes `axes` in front.
+    - `name`: of the argument, for the message.
+    - `axes`: the leading axes, separated by commas; `B` is the last.
+
+    **Raises:**
+
+    `CompositionError` that says what was expected and what came.
+    """
+    rows, batch = x.shape[axes.count(",")], len(jtu.tree_leaves(state)[0])
+    if rows != batch:
+        raise CompositionError(
+            f"expected {name} [{axes}, ...] with B = {batch}, as in the carry, got "
+            f"{shape_text(x)}"
+        )
 
 
 def expect_like(

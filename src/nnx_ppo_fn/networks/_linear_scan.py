@@ -63,7 +63,9 @@ def recurrence(
     """
     before = select(is_first[:1], _expanded(fresh), _expanded(state))
     entering = times(tree_map(lambda leaf: leaf[:1], decay), before)
+    # A select on both sides of the product: NaN times a gradient of 0 is NaN.
     later = tree_map(lambda leaf: leaf[1:], decay)
+    later = select(is_first[1:], later, tree_map(jnp.zeros_like, later))
     begun = times(later, _expanded(fresh))
     begun = select(is_first[1:], begun, tree_map(jnp.zeros_like, begun))
     kick = tree_map(lambda *parts: jnp.concatenate(parts), entering, begun)

@@ -1,5 +1,6 @@
 """Attention to the last steps of an episode."""
 
+import functools as ft
 import math
 from typing import Any, final
 
@@ -7,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from .._custom_types import Keys
 from .._expect import as_count
 from .._keys import expect_keys
-from .._tree import merge_time, select, split_time, tree_map
-from ._errors import expect_features
+from .._tree import in_dtype_of, merge_time, select, split_time, tree_map
+from ._errors import expect_features, expect_rows_of
 from ._products import affine, product
 from ._ring_buffer import episode_begins, RingBuffer
 from .feedforward import Initializer
@@ -132,8 +134,9 @@ class WindowedAttention(
         x: Float[Array, "B features"],
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[AttentionState, Float[Array, "B out"]]:
-        """One step on `x`, `[B, in_features]`; the output has the dtype of `x`."""
+        """One step on `x`, `[B, in_features]`; the output has its floating dtype."""
         expect_features(x, self.in_features)
+        expect_rows_of(state, x)
         query, entry = self._projected(x)
         memory = state.memory.write(entry)
         count = jnp.minimum(state.count + 1, self.window)
@@ -161,6 +164,7 @@ class WindowedAttention(
     ) -> StatefulModuleOutput[AttentionState, Float[Array, "T B out"]]:
         """All steps at once, block by block."""
         expect_features(xs, self.in_features, name="xs", axes="T, B")
+        expect_rows_of(state, xs, name="xs", axes="T, B")
         shape = xs.shape[:2]
         length, window = shape[0], self.window
         x = merge_time(xs)
@@ -183,18 +187,30 @@ class WindowedAttention(
         distance = window + asking - asked
         near = (distance >= 0) & (distance < window)
         recent = distance[None, None] < _cut(_padded(counts, filled), size)[..., None]
+        query, is_sound = _sound(_padded(query, filled))
+        query, asking_is_sound = (_cut(leaf, size) for leaf in (query, is_sound))
+        memory, asked_is_sound = tree_map(
+            lambda leaf: _overlapping(leaf, window, size), _sound(everything)
+        )
+        asking_is_sound = jnp.moveaxis(asking_is_sound, -1, -2)[..., :, None]
+        asked_is_sound = jnp.moveaxis(asked_is_sound, -1, -2)[..., None, :]
+        bias = self._bias(distance)[None, None]
         seen = _attended(
-            _cut(_padded(query, filled), size),
-            tree_map(lambda leaf: _overlapping(leaf, window, size), _sound(everything)),
-            self._bias(distance)[None, None],
+            query,
+            memory,
+            jnp.where(asking_is_sound & asked_is_sound, bias, jnp.nan),
             near[None, None] & recent,
         )
         seen = jnp.moveaxis(seen, 2, 1)
-        seen = seen.reshape((filled, *query.shape[1:]))[:length]
+        seen = seen.reshape((filled, *entries["key"].shape[1:]))[:length]
+        value = self._joined(merge_time(seen), x)
+        # A derivative of such a row would be NaN and pass through a weight of 0.
+        is_finite = jnp.all(jnp.isfinite(value), axis=-1)
+        value = select(is_finite, value, jax.lax.stop_gradient(value))
         count = jnp.minimum(jnp.concatenate([state.count[None], counts])[-1], window)
         return StatefulModuleOutput(
             AttentionState(state.memory.after(entries, begins, fresh.memory), count),
-            split_time(self._joined(merge_time(seen), x), shape),
+            split_time(value, shape),
             jnp.zeros(shape, jnp.float32),
             {},
             rollout_extras,
@@ -224,7 +240,7 @@ class WindowedAttention(
         """The output, from what the heads have seen and from the input."""
         heads = seen.reshape((len(x), self.heads * self.head_features))
         value = affine(heads, self.output_kernel, self.output_bias)
-        return (value + product(x, self.skip_kernel)).astype(x.dtype)
+        return in_dtype_of(x, value + product(x, self.skip_kernel))
 
 
 def _attended(
@@ -233,7 +249,10 @@ def _attended(
     bias: Float[Array, "*#rows heads #asking asked"],
     seen: Bool[Array, "*rows asking asked"],
 ) -> Float[Array, "*rows asking heads size"]:
-    """Scaled dot-product attention.
+    """Scaled dot-product attention; NaN for who sees what is not finite.
+
+    All arrays but `bias` must be finite where they are not seen: they are multiplied
+    by weights of 0.
 
     **Arguments:**
 
@@ -244,25 +263,33 @@ def _attended(
     """
     score = jnp.einsum("...qhd,...shd->...hqs", query, memory["key"])
     score = score / math.sqrt(query.shape[-1]) + bias
-    lowest = jnp.finfo(score.dtype).min
-    score = jnp.where(seen[..., None, :, :], score, lowest)
-    weights = jax.nn.softmax(score)
+    score = jnp.where(jnp.isfinite(score), score, jnp.nan)
+    seen, lowest = seen[..., None, :, :], jnp.finfo(score.dtype).min
+    weights = jax.nn.softmax(jnp.where(seen, score, lowest))
+    # Their derivatives may be infinite where nothing is seen, and those are not used.
+    weights = jnp.where(seen, weights, 0)
     return jnp.einsum("...hqs,...shd->...qhd", weights, memory["value"])
 
 
-def _sound(
-    memory: dict[str, Float[Array, "steps B heads size"]],
-) -> dict[str, Float[Array, "steps B heads size"]]:
+def _sound(vectors: Any) -> tuple[Any, Bool[Array, "steps B heads"]]:
     """Keeps numbers that are not finite from those who do not attend to them.
 
-    They would pass through a weight of 0. In the key they spoil the scores, and so
-    every output that attends to them, but those of the others are not looked at.
+    They would pass through a weight of 0, and so would a derivative that they have
+    made NaN.
+
+    **Arguments:**
+
+    - `vectors`: a tree of arrays `[steps, B, heads, size]`.
+
+    **Returns:**
+
+    `(vectors, is_sound)`: with zeros in the place of what is not sound, which is where
+    all numbers of all vectors are finite.
     """
-    sound = jnp.all(jnp.isfinite(memory["value"]), axis=-1)
-    return {
-        "key": select(sound, memory["key"], jnp.full_like(memory["key"], jnp.nan)),
-        "value": select(sound, memory["value"], jnp.zeros_like(memory["value"])),
-    }
+    finite = [jnp.all(jnp.isfinite(leaf), -1) for leaf in jtu.tree_leaves(vectors)]
+    is_sound = ft.reduce(jnp.logical_and, finite)
+    nothing = tree_map(jnp.zeros_like, vectors)
+    return select(is_sound, vectors, nothing), is_sound
 
 
 def _padded(leaf: Shaped[Array, "steps ..."], length: int) -> Array:

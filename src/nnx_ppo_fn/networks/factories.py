@@ -262,6 +262,10 @@ def make_recurrent_actor_critic(
     )
     border = border_of(obs_size, action_size, discrete, env)
     make_memory = _named("cell", cell, _CELLS)
+    if not callable(make_memory):
+        raise TypeError(
+            f"cell must be one of {', '.join(map(repr, _CELLS))}, got {cell!r}"
+        )
     options: dict[str, Any] = {}
     if trainable_initial_state:
         if make_memory is WindowedAttention:

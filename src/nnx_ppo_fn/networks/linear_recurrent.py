@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Key
 from .._custom_types import Keys
 from .._expect import as_count
 from .._keys import expect_keys
-from .._tree import merge_time, split_time, tree_map
-from ._errors import expect_features
+from .._tree import in_dtype_of, merge_time, split_time, tree_map
+from ._errors import expect_features, expect_rows_of
 from ._linear_scan import plus, recurrence, times
 from ._products import affine, product, rows, zero_rows
 from .feedforward import Initializer
@@ -89,12 +89,13 @@ class LinearRecurrentModule(
         x: Float[Array, "B features"],
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[State, Float[Array, "B out"]]:
-        """One step on `x`, `[B, in_features]`; the output has the dtype of `x`."""
+        """One step on `x`, `[B, in_features]`; the output has its floating dtype."""
         expect_features(x, self.in_features)
+        expect_rows_of(state, x)
         decay, drive = _coefficients(self, state, x)
         next_state = plus(times(decay, state), drive)
         return output(
-            self.read(next_state, x).astype(x.dtype),
+            in_dtype_of(x, self.read(next_state, x)),
             batch=len(x),
             next_state=next_state,
             rollout_extras=rollout_extras,
@@ -110,6 +111,7 @@ class LinearRecurrentModule(
     ) -> StatefulModuleOutput[State, Float[Array, "T B out"]]:
         """All steps at once, by an associative scan."""
         expect_features(xs, self.in_features, name="xs", axes="T, B")
+        expect_rows_of(state, xs, name="xs", axes="T, B")
         shape = xs.shape[:2]
         x = merge_time(xs)
         decay, drive = _coefficients(self, state, x)
@@ -126,7 +128,7 @@ class LinearRecurrentModule(
             state,
             self.fresh_state(shape[1]),
         )
-        values = self.read(merge_time(states), x).astype(xs.dtype)
+        values = in_dtype_of(xs, self.read(merge_time(states), x))
         return StatefulModuleOutput(
             next_state,
             split_time(values, shape),

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from .._moments import Moments
-from .._tree import by_path, canonical, is_key
+from .._tree import by_path, canonical, in_dtype_of, is_key
 from ._errors import CompositionError, expect_like
 from ._trainable import Coefficient, coefficient, NonTrainable, number
 from .types import output, StatefulModuleOutput, StatelessModule
@@ -137,8 +137,7 @@ class Normalizer(StatelessModule[Any, Any]):
         if self.clip is not None:
             clip = number(self.clip, "clip")
             standardised = jnp.clip(standardised, -clip, clip)
-        floating = jnp.issubdtype(x.dtype, jnp.floating)
-        return standardised.astype(x.dtype) if floating else standardised
+        return in_dtype_of(x, standardised)
 
     def _map(self, function: Any) -> Any:
         return jtu.tree_map(function, self.statistics.value, is_leaf=_is_moments)

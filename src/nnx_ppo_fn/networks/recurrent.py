@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Key
 
 from .._custom_types import Keys
 from .._keys import expect_keys
-from .._tree import merge_time, select, split_time
-from ._errors import expect_features
+from .._tree import in_dtype_of, merge_time, select, split_time
+from ._errors import expect_features, expect_rows_of
 from ._products import affine, product, rows, zero_rows
 from .feedforward import Initializer
 from .types import expect_pair, output, State, StatefulModuleOutput, UnrolledModule
@@ -75,11 +75,12 @@ class RecurrentModule(
         x: Float[Array, "B features"],
         rollout_extras: Any = None,
     ) -> StatefulModuleOutput[State, Float[Array, "B out"]]:
-        """One step on `x`, `[B, in_features]`; the output has the dtype of `x`."""
+        """One step on `x`, `[B, in_features]`; the output has its floating dtype."""
         expect_features(x, self.in_features)
+        expect_rows_of(state, x)
         next_state, value = _recurred(self, state, self.project(x))
         return output(
-            value.astype(x.dtype),
+            in_dtype_of(x, value),
             batch=len(x),
             next_state=next_state,
             rollout_extras=rollout_extras,
@@ -95,6 +96,7 @@ class RecurrentModule(
     ) -> StatefulModuleOutput[State, Float[Array, "T B out"]]:
         """Projects all inputs in one go, then scans what is truly sequential."""
         expect_features(xs, self.in_features, name="xs", axes="T, B")
+        expect_rows_of(state, xs, name="xs", axes="T, B")
         shape = xs.shape[:2]
         projected = split_time(self.project(merge_time(xs)), shape)
         fresh = self.fresh_state(shape[1])
@@ -106,7 +108,7 @@ class RecurrentModule(
         next_state, values = jax.lax.scan(step, state, (projected, is_first))
         return StatefulModuleOutput(
             next_state,
-            values.astype(xs.dtype),
+            in_dtype_of(xs, values),
             jnp.zeros(shape, jnp.float32),
             {},
             rollout_extras,

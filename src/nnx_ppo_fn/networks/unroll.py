@@ -4,9 +4,12 @@ import dataclasses
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
 from jaxtyping import Array, Bool
 
 from .._tree import merge_time, select, split_time
+from ._errors import CompositionError
 from .types import (
     advanced,
     ChainedModule,
@@ -57,7 +60,13 @@ def unroll(
 
     Outputs with leaves `[T, B, ...]`; `next_state` is the carry `[B, ...]` after the
     last step, not reset even if an episode ended there.
+
+    **Raises:**
+
+    `CompositionError` for an `is_first` that is no array of booleans `[T, B]`, with the
+    `T` and the `B` of the inputs.
     """
+    _expect_flags_for(xs, is_first)
     if isinstance(module, StatelessModule):
         return _unroll_merged(module, state, xs, is_first, rollout_extras)
     if isinstance(module, ChainedModule):
@@ -65,6 +74,20 @@ def unroll(
     if isinstance(module, UnrolledModule):
         return module.unroll(state, xs, is_first, rollout_extras)
     return unroll_by_step(module, state, xs, is_first, rollout_extras)
+
+
+def _expect_flags_for(xs: Any, is_first: Any) -> None:
+    shape, dtype = getattr(is_first, "shape", None), getattr(is_first, "dtype", None)
+    if shape is None or len(shape) != 2 or dtype != jnp.bool_:
+        came = type(is_first).__name__ if shape is None else f"{dtype}{list(shape)}"
+        raise CompositionError(f"expected is_first bool[T, B], got {came}")
+    leaves = jtu.tree_leaves(xs)
+    rows = getattr(leaves[0], "shape", ())[:2] if leaves else shape
+    if len(rows) == 2 and rows != shape:
+        raise CompositionError(
+            f"expected is_first bool{list(rows)}, the first two axes of xs, got "
+            f"bool{list(shape)}"
+        )
 
 
 def unroll_by_step(
