@@ -1,5 +1,6 @@
-"""Trains several seeds at once, side by side in one compiled program."""
+"""Trains several seeds at once, in one compiled program."""
 
+import functools as ft
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from .._custom_types import PyTree
@@ -24,6 +26,7 @@ from .interrupts import DeferredInterrupt
 from .loop import run_iterations
 from .run_keys import RunKeys
 from .schedule import is_due, iterations_to_next
+from .spreading import devices_for, for_each_row, padded, spread
 from .step import new_training_state
 from .stopping import SeedsInterrupted, SeedsStopped
 from .tolerance import replay_tolerance
@@ -46,6 +49,13 @@ def train_seeds(
 
     A seed's network and numbers are those of `train_ppo` with that seed alone, up to
     rounding.
+
+    All devices of the process take part at the same time, or only the one that
+    `jax.default_device` says. A GPU trains its seeds side by side, a CPU one after the
+    other. The cores of a CPU are one device, unless
+    `jax.config.update("jax_num_cpu_devices", cores)` comes before the first use of JAX,
+    as it does in `nnx-ppo-fn train --seeds`: two cores then took little more than half
+    of the time.
 
     **Arguments:**
 
@@ -90,15 +100,17 @@ def train_seeds(
 
 def run_seeds(
     env: RLEnv,
+    mesh: Mesh,
     training_states: TrainingState,
     config: TrainConfig,
     count: Int[Array, ""],
 ) -> tuple[TrainingState, dict[str, Array]]:
-    """`run_iterations` for every seed, side by side.
+    """`run_iterations` for every seed.
 
     **Arguments:**
 
     - `env`, `config`, `count`: as for `run_iterations`.
+    - `mesh`: devices, each of which trains its part of the seeds.
     - `training_states`: leaves `[S, ...]`.
 
     **Returns:**
@@ -106,9 +118,9 @@ def run_seeds(
     `(training_states, metrics)`, the metrics `[S, iterations_per_call]`. A seed with a
     fault stands still.
     """
-    states, metrics, _ = jax.vmap(
-        lambda state: run_iterations(env, state, config, count)
-    )(training_states)
+    states, metrics, _ = for_each_row(
+        ft.partial(run_iterations, env), training_states, config, count, mesh=mesh
+    )
     return states, metrics
 
 
@@ -137,13 +149,17 @@ class _SeedsTrainer:
         self.compile_seconds = 0.0
         self.train_seconds = 0.0
         self._interrupt = DeferredInterrupt()
-        self._chunk = compiled(run_seeds, static=(0,), donate=(1,))
+        self._mesh = devices_for(len(keys))
+        self._chunk = compiled(run_seeds, static=(0, 1), donate=(2,))
+        keys = padded(keys, self._mesh.size)
+        networks = padded(networks, self._mesh.size)
         self._keys: RunKeys = _stacked(keys)
         self._static = StaticHalf.of(networks[0])
-        self.states: TrainingState = jax.vmap(self._new_state)(
+        states: TrainingState = jax.vmap(self._new_state)(
             _stacked([eqx.filter(network, eqx.is_array) for network in networks]),
             self._keys.training,
         )
+        self.states = spread(states, self._mesh)
 
     def run(self) -> list[TrainResult]:
         """Trains until the budget is used, `log_fn` fails, or Ctrl-C."""
@@ -205,7 +221,7 @@ class _SeedsTrainer:
     def _advance(self, count: int) -> dict[str, Any]:
         """Runs `count` iterations of every seed, and waits for them."""
         self.states, rows = self._chunk(
-            self.env, self.states, self.config, jnp.int32(count)
+            self.env, self._mesh, self.states, self.config, jnp.int32(count)
         )
         return jax.device_get(rows)
 
@@ -279,7 +295,9 @@ class _SeedsTrainer:
         )
 
     def _state(self, seed: int) -> TrainingState:
-        return _row(self.states, jnp.int32(seed))
+        """One seed's state, on the first of the devices."""
+        row = _row(self.states, jnp.int32(seed))
+        return jax.device_put(row, self._mesh.devices.flat[0])
 
     def _steps_of_seeds(self) -> list[int]:
         counts = self.states.env_steps

@@ -1,10 +1,13 @@
 """A training of several seeds at once, each with a run folder inside the folder."""
 
+import contextlib
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
+import jax
 from jaxtyping import Array, Key
 
 from ..algorithms.seeds import train_seeds
@@ -37,6 +40,7 @@ class SeveralSeeds(AbstractTraining):
         assert request.seeds is not None
         self._request = request
         self._seeds = range(request.seed, request.seed + request.seeds)
+        _make_cores_devices()
         if self._seeds[-1] > LARGEST_SEED:
             raise UsageError(f"the last seed must be at most {LARGEST_SEED}")
         for option, given in (
@@ -112,3 +116,14 @@ class SeveralSeeds(AbstractTraining):
                 continue
             draw_comparison(groups, path / PICTURE, metric=metric)
             return
+
+
+def _make_cores_devices() -> None:
+    """Lets every core of the CPU train seeds of its own, unless that is settled."""
+    is_settled = getattr(jax.config, "jax_num_cpu_devices", -1) != -1
+    flags = os.environ.get("XLA_FLAGS", "")
+    if is_settled or "xla_force_host_platform_device_count" in flags:
+        return
+    with contextlib.suppress(RuntimeError):
+        # It is too late where JAX has been used, such as by another command before.
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
