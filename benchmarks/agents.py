@@ -1,5 +1,9 @@
-"""Trains many agents side by side, and as many one after another."""
+"""Trains many agents side by side, spread over devices, and one after another."""
 
+import functools as ft
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,6 +13,7 @@ import jax.random as jr
 import jax.tree_util as jtu
 
 from nnx_ppo_fn import new_training_state, ppo_step, presets
+from nnx_ppo_fn.algorithms.spreading import devices_for, for_each_row, spread
 
 from .programs import compile_program, feeding_back
 from .timing import Spread, take_turns, timed
@@ -26,33 +31,65 @@ class Agents(NamedTuple):
     - `environment`, `policy`: the preset's names.
     - `seeds`: how many.
     - `steps`: environment steps that an agent is trained for.
-    - `side_by_side`, `one_by_one`: agents per minute by `jax.vmap`, and in a row.
-    - `ratio`: seconds side by side as a part of those in a row.
+    - `devices`: how many of them there were for `spread`.
+    - `one_by_one`, `side_by_side`, `spread`: agents per minute in a row, by `jax.vmap`
+      on one device, and as `train_seeds` does it on all devices.
+    - `ratio`, `spread_ratio`: seconds side by side, and spread, as a part of those in a
+      row.
     """
 
     environment: str
     policy: str
     seeds: int
     steps: int
-    side_by_side: Spread
+    devices: int
     one_by_one: Spread
+    side_by_side: Spread
+    spread: Spread
     ratio: Spread
+    spread_ratio: Spread
 
 
 def measure_agents(
     seeds: int, *, iterations: int, repeats: int, seconds: float
 ) -> Agents:
-    """Times some iterations of both ways, in turns.
+    """Times some iterations of all ways, in turns, in a process of its own.
+
+    Every core of a CPU is a device there, which nothing else that is measured shall
+    see: a program that does not know of it would use the first of them alone.
 
     **Arguments:**
 
-    - `seeds`: agents.
+    - `seeds`: agents; a multiple of the devices, or as many less as it takes.
     - `iterations`: of each; all iterations of a training take equally long.
     - `repeats`, `seconds`: as for `take_turns`.
     """
-    setup = presets.build(ENVIRONMENT, POLICY, key=jr.key(0))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        measured = process.submit(
+            _measure,
+            (ENVIRONMENT, POLICY),
+            seeds,
+            iterations=iterations,
+            repeats=repeats,
+            seconds=seconds,
+        )
+        return measured.result()
+
+
+def _measure(
+    preset: tuple[str, str],
+    seeds: int,
+    *,
+    iterations: int,
+    repeats: int,
+    seconds: float,
+) -> Agents:
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    setup = presets.build(*preset, key=jr.key(0))
     env, config = setup.train_env, setup.config
     arrays, static = eqx.partition(setup.network, eqx.is_array)
+    mesh = devices_for(seeds)
+    seeds -= seeds % mesh.size
 
     def begin(key: Any) -> Any:
         network = eqx.combine(arrays, static)
@@ -65,13 +102,12 @@ def measure_agents(
             length=iterations,
         )
 
-    keys = jr.split(jr.key(1), seeds)
-    all_states = jax.jit(jax.vmap(begin))(keys)
+    together = jax.jit(jax.vmap(begin))(jr.split(jr.key(1), seeds))
+    apart = spread(together, mesh)
     states = [
-        jtu.tree_map(lambda leaf, seed=seed: jnp.copy(leaf[seed]), all_states)
+        jtu.tree_map(lambda leaf, seed=seed: jnp.copy(leaf[seed]), together)
         for seed in range(seeds)
     ]
-    together, _ = compile_program(jax.vmap(iterate), all_states, donated=0)
     alone, _ = compile_program(iterate, states[0], donated=0)
 
     def in_a_row() -> Any:
@@ -79,30 +115,42 @@ def measure_agents(
             states[seed], _ = alone(states[seed])
         return states
 
+    side_by_side, _ = compile_program(jax.vmap(iterate), together, donated=0)
+    on_all, _ = compile_program(
+        ft.partial(for_each_row, iterate, mesh=mesh), apart, donated=0
+    )
     timings = take_turns(
         {
-            "side by side": feeding_back(together, all_states),
             "one by one": timed(in_a_row),
+            "side by side": feeding_back(side_by_side, together),
+            "spread": feeding_back(on_all, apart),
         },
         repeats=repeats,
         seconds=seconds,
     )
-    side_by_side = timings["side by side"].calls
-    one_by_one = timings["one by one"].calls
+    calls = {name: timing.calls for name, timing in timings.items()}
     per_iteration = config.ppo.steps_per_iteration
     whole = -(-STEPS_TO_BALANCE // per_iteration)
-    agents_per_minute = 60 * seeds * iterations / whole
+
+    def per_minute(name: str) -> Spread:
+        return Spread.of(
+            [60 * seeds * iterations / whole / call for call in calls[name]]
+        )
+
+    def of_a_row(name: str) -> Spread:
+        pairs = zip(calls[name], calls["one by one"], strict=True)
+        return Spread.of([call / in_row for call, in_row in pairs])
+
+    environment, policy = preset
     return Agents(
-        environment=ENVIRONMENT,
-        policy=POLICY,
+        environment=environment,
+        policy=policy,
         seeds=seeds,
         steps=whole * per_iteration,
-        side_by_side=Spread.of([agents_per_minute / call for call in side_by_side]),
-        one_by_one=Spread.of([agents_per_minute / call for call in one_by_one]),
-        ratio=Spread.of(
-            [
-                together / in_row
-                for together, in_row in zip(side_by_side, one_by_one, strict=True)
-            ]
-        ),
+        devices=mesh.size,
+        one_by_one=per_minute("one by one"),
+        side_by_side=per_minute("side by side"),
+        spread=per_minute("spread"),
+        ratio=of_a_row("side by side"),
+        spread_ratio=of_a_row("spread"),
     )

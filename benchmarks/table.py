@@ -168,9 +168,10 @@ def sentences(results: Results) -> list[str]:
         agents = results.agents
         said.append(
             f"agents per minute ({agents.environment}, {agents.policy}, "
-            f"{agents.steps:,} steps each): {agents.side_by_side.median:.1f} in "
-            f"{agents.seeds} seeds side by side, {agents.one_by_one.median:.1f} one by "
-            f"one, {agents.ratio.median:.2f} of the time"
+            f"{agents.steps:,} steps each): {agents.one_by_one.median:.1f} one by one; "
+            f"{agents.seeds} seeds side by side {agents.side_by_side.median:.1f}, in "
+            f"{agents.ratio.median:.2f} of the time; spread over {agents.devices} "
+            f"devices {agents.spread.median:.1f}, in {agents.spread_ratio.median:.2f}"
         )
     return said
 
