@@ -2,14 +2,15 @@
 
 import contextlib
 import dataclasses
+import tempfile
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
-import numpy as np
 
 from nnx_ppo_fn import (
     new_training_state,
@@ -27,7 +28,7 @@ class Compilations(NamedTuple):
     """How often a step was compiled.
 
     - `iterations`: in a row, with other coefficients from the middle on and a state
-      that came back from the host.
+      that came back from disk.
     - `compilations`: one is best.
     """
 
@@ -51,7 +52,7 @@ def count_compilations(iterations: int, *, environments: int = 8) -> Compilation
     state = new_training_state(env, network, config, key=jr.key(1))
     for index in range(iterations):
         if index == iterations // 2:
-            state = _through_host(state)
+            state = _through_file(state)
             config = dataclasses.replace(
                 config,
                 ppo=dataclasses.replace(
@@ -84,12 +85,21 @@ def _compilations() -> Generator[list[str]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def _through_host(state: TrainingState) -> TrainingState:
-    """The state as it comes back from a file: out of NumPy arrays."""
+def _through_file(state: TrainingState) -> TrainingState:
+    """The state as it comes back from disk."""
 
-    def leave_and_return(leaf: Any) -> Any:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jr.wrap_key_data(jnp.asarray(np.asarray(jr.key_data(leaf))))
-        return jnp.asarray(np.asarray(leaf))
+    def is_key(leaf: Any) -> bool:
+        return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
-    return jtu.tree_map(leave_and_return, state)
+    plain = jtu.tree_map(
+        lambda leaf: jr.key_data(leaf) if is_key(leaf) else leaf, state
+    )
+    with tempfile.TemporaryFile() as file:
+        eqx.tree_serialise_leaves(file, plain)
+        file.seek(0)
+        plain = eqx.tree_deserialise_leaves(file, plain)
+    return jtu.tree_map(
+        lambda leaf, before: jr.wrap_key_data(leaf) if is_key(before) else leaf,
+        plain,
+        state,
+    )
