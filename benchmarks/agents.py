@@ -1,7 +1,6 @@
 """Trains many agents side by side, spread over devices, and one after another."""
 
 import functools as ft
-import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, NamedTuple
@@ -13,7 +12,12 @@ import jax.random as jr
 import jax.tree_util as jtu
 
 from nnx_ppo_fn import new_training_state, ppo_step, presets
-from nnx_ppo_fn.algorithms.spreading import devices_for, for_each_row, spread
+from nnx_ppo_fn.algorithms.spreading import (
+    available_cores,
+    devices_for,
+    for_each_row,
+    spread,
+)
 
 from .programs import compile_program, feeding_back
 from .timing import Spread, take_turns, timed
@@ -84,7 +88,7 @@ def _measure(
     repeats: int,
     seconds: float,
 ) -> Agents:
-    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    jax.config.update("jax_num_cpu_devices", available_cores())
     setup = presets.build(*preset, key=jr.key(0))
     env, config = setup.train_env, setup.config
     arrays, static = eqx.partition(setup.network, eqx.is_array)

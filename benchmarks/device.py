@@ -1,6 +1,5 @@
 """The machine: its name, and the best that it can do."""
 
-import os
 import platform
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from nnx_ppo_fn.algorithms.spreading import available_cores
 
 from .programs import feeding_back
 from .timing import Timed, timed
@@ -52,9 +53,7 @@ def describe_device() -> Device:
         name=_processor() if on_host else device.device_kind,
         platform=device.platform,
         devices=jax.device_count(),
-        cores=len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
+        cores=available_cores(),
         python=platform.python_version(),
         jax=jax.__version__,
         flops_per_second=_product_rate(2048 if on_host else 8192),

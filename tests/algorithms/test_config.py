@@ -122,3 +122,10 @@ def test_a_switch_is_a_bool(kind, name):
                 kind(**{name: wrong})
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_rematerialising_needs_chunks():
+    """By itself it would compute everything twice and save nothing."""
+    with pytest.raises(ValueError, match="set replay_chunk_length as well"):
+        PPOConfig(replay_rematerialize=True)
+    assert PPOConfig(replay_rematerialize=True, replay_chunk_length=4)

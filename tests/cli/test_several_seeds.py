@@ -2,10 +2,14 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import jax.random as jr
 import pytest
 
+from nnx_ppo_fn.algorithms.spreading import available_cores
 from nnx_ppo_fn.algorithms.stopping import SeedsInterrupted, SeedsStopped
 from nnx_ppo_fn.cli import main, recording, several_seeds
 from nnx_ppo_fn.runs import load_run, read_metrics, RunFolder
@@ -152,3 +156,32 @@ def test_one_network_that_cannot_be_saved_costs_no_other(
     assert line.endswith(f"network into {tmp_path / 'runs' / 'seed4'}: no space left")
     for seed in (5, 6):
         assert files_in(tmp_path / "runs" / f"seed{seed}") == FILES
+
+
+@pytest.mark.parametrize(
+    "before, flags, devices",
+    [
+        ("", "", min(2, available_cores())),
+        ("jax.devices()", "", 1),
+        ("", "--xla_force_host_platform_device_count=3", 3),
+    ],
+    ids=["fresh", "JAX was used", "settled by the user"],
+)
+def test_cores_become_devices(before, flags, devices):
+    """Unless it is too late, or somebody has said how many there are."""
+    program = (
+        "import jax\n"
+        "from nnx_ppo_fn.cli.several_seeds import _make_cores_devices\n"
+        f"{before}\n"
+        "_make_cores_devices(2)\n"
+        "print(len(jax.devices()))"
+    )
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    assert int(done.stdout) == devices

@@ -66,7 +66,8 @@ class PPOConfig(eqx.Module):
     - `replay_chunk_length`: how many steps of a replay pass through all layers before
       the next ones do, or `None` for a whole rollout. It changes speed and memory.
     - `replay_rematerialize`: whether a gradient recomputes a chunk's activations
-      instead of keeping those of all chunks: less memory, more work.
+      instead of keeping those of all chunks: less memory, more work. It needs a
+      `replay_chunk_length`.
     - `replay_tolerance`: the largest relative error of a log-likelihood that a replay
       with unchanged weights may show; training stops above it. `None` chooses by the
       precision of the network's parameters and of matrix products.
@@ -118,6 +119,11 @@ class PPOConfig(eqx.Module):
         )
         if self.replay_chunk_length is not None:
             expect_count("replay_chunk_length", self.replay_chunk_length, least=1)
+        elif self.replay_rematerialize:
+            raise ValueError(
+                "replay_rematerialize=True saves memory between chunks of time, of "
+                "which there are none; set replay_chunk_length as well"
+            )
         if self.steps_per_iteration >= _MOST_STEPS:
             raise ValueError(
                 f"n_envs={self.n_envs} times rollout_length={self.rollout_length} must "

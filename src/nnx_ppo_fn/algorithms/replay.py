@@ -37,7 +37,7 @@ def replay(
     - `chunk_length`: how many steps pass through all layers before the next ones do;
       `None` for all of them.
     - `rematerialize`: whether a gradient computes the activations of a chunk once more
-      instead of keeping those of all chunks in memory.
+      instead of keeping those of all chunks in memory. Without chunks it only costs.
     - `n_shards`: how many groups of neighbouring environments are replayed each by
       itself, side by side. Layers that merge time and environments into one axis then
       do so within a group, and thereby within a device that holds it.

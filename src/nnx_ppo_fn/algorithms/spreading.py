@@ -1,5 +1,6 @@
 """Spreads independent trainings over devices."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .._custom_types import PyTree
 
 
-SEEDS = PartitionSpec("seeds")
+_IN_PARTS = PartitionSpec("seeds")
 """One training per row, the rows in equal parts on all devices."""
+
+
+def available_cores() -> int:
+    """Cores of the CPU that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def devices_for(count: int) -> Mesh:
@@ -36,7 +44,7 @@ def padded(rows: list[Any], parts: int) -> list[Any]:
 
 def spread(trees: PyTree, mesh: Mesh) -> PyTree:
     """Puts a tree with leaves `[S, ...]` on the devices, each its part of the rows."""
-    return jax.device_put(trees, NamedSharding(mesh, SEEDS))
+    return jax.device_put(trees, NamedSharding(mesh, _IN_PARTS))
 
 
 def for_each_row(
@@ -71,8 +79,8 @@ def for_each_row(
     mapped: Any = jax.shard_map(
         of_a_device,
         mesh=mesh,
-        in_specs=(SEEDS, *(nothing for _ in shared)),
-        out_specs=SEEDS,
+        in_specs=(_IN_PARTS, *(nothing for _ in shared)),
+        out_specs=_IN_PARTS,
         check_vma=False,
     )
     return mapped(trees, *shared)

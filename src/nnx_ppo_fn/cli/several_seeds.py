@@ -11,6 +11,7 @@ import jax
 from jaxtyping import Array, Key
 
 from ..algorithms.seeds import train_seeds
+from ..algorithms.spreading import available_cores
 from ..algorithms.stopping import SeedsInterrupted, SeedsStopped
 from ..algorithms.types import TrainResult
 from ..networks.types import AnyModule
@@ -40,7 +41,6 @@ class SeveralSeeds(AbstractTraining):
         assert request.seeds is not None
         self._request = request
         self._seeds = range(request.seed, request.seed + request.seeds)
-        _make_cores_devices()
         if self._seeds[-1] > LARGEST_SEED:
             raise UsageError(f"the last seed must be at most {LARGEST_SEED}")
         for option, given in (
@@ -50,6 +50,7 @@ class SeveralSeeds(AbstractTraining):
         ):
             if given:
                 raise UsageError(f"{option} is for one seed; leave it or --seeds away")
+        _make_cores_devices(len(self._seeds))
 
     @property
     def seeds(self) -> Sequence[int]:
@@ -118,12 +119,15 @@ class SeveralSeeds(AbstractTraining):
             return
 
 
-def _make_cores_devices() -> None:
-    """Lets every core of the CPU train seeds of its own, unless that is settled."""
+def _make_cores_devices(seeds: int) -> None:
+    """Lets every core of the CPU train seeds of its own, unless that is settled.
+
+    It must come before anything uses JAX; where something has, such as a command before
+    in the same process, all cores stay one device.
+    """
     is_settled = getattr(jax.config, "jax_num_cpu_devices", -1) != -1
     flags = os.environ.get("XLA_FLAGS", "")
     if is_settled or "xla_force_host_platform_device_count" in flags:
         return
     with contextlib.suppress(RuntimeError):
-        # It is too late where JAX has been used, such as by another command before.
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+        jax.config.update("jax_num_cpu_devices", min(seeds, available_cores()))
