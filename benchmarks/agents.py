@@ -10,8 +10,8 @@ import jax.tree_util as jtu
 
 from nnx_ppo_fn import new_training_state, ppo_step, presets
 
-from .programs import compile_program, feeding_back
-from .timing import Spread, take_turns, timed
+from .programs import compile_program
+from .timing import feeding_back, Spread, take_turns, timed
 
 
 ENVIRONMENT = "hidden-cartpole"

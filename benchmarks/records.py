@@ -148,6 +148,12 @@ def times_floor(row: Row, device: Device) -> float | None:
     return row.seconds_per_rollout.median / floor if floor else None
 
 
+def times_products(row: Row) -> float | None:
+    """How many times as long as its matrix products alone the median call took."""
+    alone = row.cost.products_seconds if row.cost else None
+    return row.seconds_per_rollout.median / alone if alone else None
+
+
 def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) -> Ratio:
     """Compares calls that were made one after the other.
 
