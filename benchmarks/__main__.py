@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from .json_file import write_json
+from .memory import keep_memory
 from .picture import draw
 from .records import Results
 from .running import run
@@ -33,4 +34,6 @@ def _write(results: Results, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
+    # Here and not in `main`, since it cannot be taken back.
+    keep_memory()
     main()

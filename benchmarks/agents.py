@@ -19,8 +19,8 @@ from nnx_ppo_fn.algorithms.spreading import (
     spread,
 )
 
-from .programs import compile_program, feeding_back
-from .timing import Spread, take_turns, timed
+from .programs import compile_program
+from .timing import feeding_back, Spread, take_turns, timed
 
 
 ENVIRONMENT = "hidden-cartpole"

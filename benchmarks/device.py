@@ -10,8 +10,7 @@ import numpy as np
 
 from nnx_ppo_fn.algorithms.spreading import available_cores
 
-from .programs import feeding_back
-from .timing import Timed, timed
+from .timing import best, feeding_back, timed
 
 
 _SECONDS = 0.5
@@ -64,22 +63,16 @@ def describe_device() -> Device:
 def _product_rate(size: int) -> float:
     matrix = jnp.full((size, size), 1 / size, jnp.float32)
     multiply = jax.jit(jnp.matmul)
-    return 2.0 * size**3 / _best(timed(lambda: multiply(matrix, matrix)))
+    return (
+        2.0 * size**3 / best(timed(lambda: multiply(matrix, matrix)), seconds=_SECONDS)
+    )
 
 
 def _memory_rate(bytes_: int) -> float:
     # In place: memory that is asked for anew costs more than writing to it.
     array = jnp.ones(bytes_ // 4, jnp.float32)
     add = jax.jit(lambda x: (x + np.float32(1), None), donate_argnums=0)
-    return 2.0 * bytes_ / _best(feeding_back(add, array))
-
-
-def _best(call: Timed) -> float:
-    call()
-    seconds: list[float] = []
-    while len(seconds) < 3 or sum(seconds) < _SECONDS:
-        seconds.append(call())
-    return min(seconds)
+    return 2.0 * bytes_ / best(feeding_back(add, array), seconds=_SECONDS)
 
 
 def _processor() -> str:

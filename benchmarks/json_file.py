@@ -6,7 +6,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from .records import Results, times_floor
+from .records import Results, times_floor, times_products
 
 
 SCHEMA = 1
@@ -19,6 +19,7 @@ def write_json(results: Results, path: Path) -> None:
     contents: dict[str, Any] = {"schema": SCHEMA, **_plain(results)}
     for plain, row in zip(contents["rows"], results.rows, strict=True):
         plain["times_floor"] = times_floor(row, results.device)
+        plain["times_products"] = times_products(row)
     path.write_text(json.dumps(contents, indent=2) + "\n")
 
 

@@ -22,11 +22,11 @@ from nnx_ppo_fn import (
 
 from .networks import NETWORKS
 from .playing import Policy
-from .programs import compile_program, Cost, feeding_back, Program
+from .programs import compile_program, Cost, Program
 from .ring import Ring
 from .settings import Cell
 from .storage import Storage, storage_of
-from .timing import timed
+from .timing import feeding_back, timed
 
 
 NAME = "nnx_ppo_fn"
@@ -37,9 +37,16 @@ class Ours:
 
     name = NAME
 
-    def __init__(self, cell: Cell):
-        """Makes the network and the state that training starts from."""
+    def __init__(self, cell: Cell, *, time_products: bool = False):
+        """Makes the network and the state that training starts from.
+
+        **Arguments:**
+
+        - `cell`: which.
+        - `time_products`: whether matrix products are timed by themselves as well.
+        """
         self.cell = cell
+        self.time_products = time_products
         self.env = Ring()
         self.config = TrainConfig(ppo=cell.config)
         network = NETWORKS[cell.network](jr.key(0))
@@ -65,7 +72,7 @@ class Ours:
 
     @ft.cached_property
     def _compiled_rollout(self) -> tuple[Any, Cost]:
-        return compile_program(
+        return self._compile(
             self._unroll, self.state.rollout_state, *self._network_arrays()
         )
 
@@ -86,7 +93,7 @@ class Ours:
             return jax.value_and_grad(loss, has_aux=True)(parameters)
 
         arguments = (*self._network_arrays(), rollout)
-        compiled, cost = compile_program(loss_and_gradient, *arguments)
+        compiled, cost = self._compile(loss_and_gradient, *arguments)
         return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
 
     def _step(self) -> Program:
@@ -95,7 +102,7 @@ class Ours:
 
         # The first call takes the state's memory, which other programs still need.
         state = jax.tree_util.tree_map(lambda leaf: leaf.copy(), self.state)
-        compiled, cost = compile_program(step, state, self.config, donated=0)
+        compiled, cost = self._compile(step, state, self.config, donated=0)
         self.storage = storage_of(
             compiled,
             jax.eval_shape(
@@ -117,10 +124,11 @@ class Ours:
             )
 
         arguments = (*self._network_arrays(), jr.key(2))
-        compiled, cost = compile_program(
-            play, *arguments, trips=self.cell.rollout_length
-        )
+        compiled, cost = self._compile(play, *arguments, trips=self.cell.rollout_length)
         return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
+
+    def _compile(self, *arguments: Any, **options: Any) -> tuple[Any, Cost]:
+        return compile_program(*arguments, **options, time_products=self.time_products)
 
     def _unroll(self, rollout_state: Any, parameters: Any, constants: Any) -> Any:
         network = self._network(parameters, constants)

@@ -1,22 +1,64 @@
-"""Counts matrix products in a jaxpr: what a program cannot do without."""
+"""Finds the matrix products in a jaxpr: what a program cannot do without."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 from jax.extend.core import jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
 
-class Product(NamedTuple):
-    """One `dot_general` or convolution.
+class Operation(NamedTuple):
+    """A matrix product or convolution; equal ones are the same work.
 
-    - `flops`: of all of its runs.
+    - `primitive`: JAX's `dot_general` or `conv_general_dilated`.
+    - `operands`: shapes and types of left and right, or of image and kernel.
+    - `parameters`: of the primitive by name, dimension numbers among them.
+    """
+
+    primitive: Any
+    operands: tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]
+    parameters: tuple[tuple[str, Any], ...]
+
+    def __call__(self, left: Any, right: Any) -> Any:
+        """Runs it."""
+        return self.primitive.bind(left, right, **dict(self.parameters))
+
+    @property
+    def result(self) -> jax.ShapeDtypeStruct:
+        """Shape and type of what comes out."""
+        return jax.eval_shape(lambda *operands: self(*operands), *self.operands)
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions."""
+        left, right = (operand.shape for operand in self.operands)
+        numbers = dict(self.parameters)["dimension_numbers"]
+        if self.primitive.name == "dot_general":
+            (contracted, _), _ = numbers
+            summed = math.prod(left[axis] for axis in contracted)
+        else:
+            summed = math.prod(right) / right[numbers.rhs_spec[0]]
+        return 2.0 * self.result.size * summed
+
+
+class Product(NamedTuple):
+    """One place in a program where an `Operation` stands.
+
+    - `operation`: which.
+    - `runs`: how often it runs.
     - `loops`: names of the loops around it, the outermost first.
     """
 
-    flops: float
+    operation: Operation
+    runs: int
     loops: tuple[str, ...]
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of all of its runs."""
+        return self.runs * self.operation.flops
 
 
 def products(jaxpr: Any, *, trips: int = 1) -> list[Product]:
@@ -32,31 +74,30 @@ def products(jaxpr: Any, *, trips: int = 1) -> list[Product]:
     The products that the results depend on. Of the branches of a `cond` only the
     cheapest is counted.
     """
-    opened = getattr(jaxpr, "jaxpr", jaxpr)
-    needed, _ = dce_jaxpr(opened, [True] * len(opened.outvars))
-    return list(_products(needed, 1.0, (), trips))
+    return list(_products(jaxpr, 1, (), trips))
 
 
 def flops(jaxpr: Any, *, trips: int = 1) -> float:
     """Multiplications and additions in all of the `products`."""
-    return math.fsum(one.flops for one in products(jaxpr, trips=trips))
+    return _flops_of(products(jaxpr, trips=trips))
 
 
 def _products(
-    jaxpr: Any, runs: float, loops: tuple[str, ...], trips: int
+    jaxpr: Any, runs: int, loops: tuple[str, ...], trips: int
 ) -> Iterator[Product]:
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    # Again inside of loops, which JAX does not look into when it looks at a program.
+    needed, _ = dce_jaxpr(opened, [True] * len(opened.outvars))
+    for equation in needed.eqns:
         name = equation.primitive.name
-        if name == "dot_general":
-            yield Product(runs * _flops_of_dot(equation), loops)
-        elif name == "conv_general_dilated":
-            yield Product(runs * _flops_of_convolution(equation), loops)
+        if name in ("dot_general", "conv_general_dilated"):
+            yield Product(_operation_of(equation), runs, loops)
         elif name == "cond":
             branches = [
                 list(_products(branch, runs, loops, trips))
                 for branch in equation.params["branches"]
             ]
-            yield from min(branches, key=lambda all_: sum(one.flops for one in all_))
+            yield from min(branches, key=_flops_of)
         elif name in ("scan", "while"):
             length = equation.params["length"] if name == "scan" else trips
             for inner in _jaxprs_in(equation):
@@ -66,23 +107,18 @@ def _products(
                 yield from _products(inner, runs, loops, trips)
 
 
+def _operation_of(equation: Any) -> Operation:
+    left, right = (
+        jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+        for variable in equation.invars
+    )
+    parameters = tuple(sorted(equation.params.items()))
+    return Operation(equation.primitive, (left, right), parameters)
+
+
 def _jaxprs_in(equation: Any) -> list[Any]:
     return list(jaxprs_in_params(equation.params))
 
 
-def _flops_of_dot(equation: Any) -> float:
-    left, right = (variable.aval.shape for variable in equation.invars)
-    (_, contracted), (_, batched) = equation.params["dimension_numbers"]
-    columns = [
-        size
-        for axis, size in enumerate(right)
-        if axis not in contracted and axis not in batched
-    ]
-    return 2.0 * math.prod(left) * math.prod(columns)
-
-
-def _flops_of_convolution(equation: Any) -> float:
-    kernel = equation.invars[1].aval.shape
-    out = equation.outvars[0].aval.shape
-    features = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
-    return 2.0 * math.prod(out) * math.prod(kernel) / features
+def _flops_of(found: Iterable[Product]) -> float:
+    return math.fsum(one.flops for one in found)

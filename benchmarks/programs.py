@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from .products import flops
-from .timing import Timed, timed
+from .alone import seconds_alone
+from .products import flops, products
+from .timing import Timed
 
 
 MEASURES = ("rollout", "replay", "step", "evaluation")
@@ -37,6 +38,8 @@ class Cost(NamedTuple):
     - `memory`: `None` on a device whose compiler does not say.
     - `flops`: of the matrix products that it cannot do without.
     - `bytes`: what it must read and write at the least: its arguments and outputs.
+    - `products_seconds`: of the same products, each timed alone; `None` where they were
+      not.
     """
 
     lower_seconds: float
@@ -44,6 +47,7 @@ class Cost(NamedTuple):
     memory: Memory | None
     flops: float
     bytes: int
+    products_seconds: float | None = None
 
 
 class Program(NamedTuple):
@@ -64,6 +68,7 @@ def compile_program(
     *arguments: Any,
     donated: int | None = None,
     trips: int = 1,
+    time_products: bool = False,
 ) -> tuple[Any, Cost]:
     """Compiles a function ahead of its calls.
 
@@ -72,6 +77,7 @@ def compile_program(
     - `function`, `arguments`: what will be called, and with what.
     - `donated`: position of an argument whose memory may be used again.
     - `trips`: how often the function's `while` loops run.
+    - `time_products`: whether its matrix products are timed by themselves as well.
 
     **Returns:**
 
@@ -91,26 +97,11 @@ def compile_program(
         memory=_memory_of(compiled),
         flops=flops(traced.jaxpr, trips=trips),
         bytes=bytes_,
+        products_seconds=seconds_alone(products(traced.jaxpr, trips=trips))
+        if time_products
+        else None,
     )
     return compiled, cost
-
-
-def feeding_back(function: Callable[..., Any], state: Any, *rest: Any) -> Timed:
-    """Calls a function with the state that its last call returned first.
-
-    **Arguments:**
-
-    - `function`: returns `(state, something)`.
-    - `state`: for the first call; it may be donated.
-    - `rest`: the other arguments of every call.
-    """
-
-    def call() -> Any:
-        nonlocal state
-        state, result = function(state, *rest)
-        return state, result
-
-    return timed(call)
 
 
 def _memory_of(compiled: Any) -> Memory | None:

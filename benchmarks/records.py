@@ -1,4 +1,4 @@
-"""What a run of the benchmark leaves, and its JSON."""
+"""What a run of the benchmark leaves."""
 
 import dataclasses
 from typing import final, NamedTuple
@@ -146,6 +146,12 @@ def times_floor(row: Row, device: Device) -> float | None:
     """How many times as long as the floor the median call took."""
     floor = floor_seconds(row, device)
     return row.seconds_per_rollout.median / floor if floor else None
+
+
+def times_products(row: Row) -> float | None:
+    """How many times as long as its matrix products alone the median call took."""
+    alone = row.cost.products_seconds if row.cost else None
+    return row.seconds_per_rollout.median / alone if alone else None
 
 
 def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) -> Ratio:

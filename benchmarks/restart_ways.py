@@ -6,8 +6,9 @@ with their chains of keys.
 """
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -162,16 +163,11 @@ WAYS: Mapping[str, Way] = {
 of the same thing may be apart."""
 
 
-@contextlib.contextmanager
-def restarting(way: Way) -> Generator[None]:
+def restarting(way: Way) -> contextlib.AbstractContextManager[Any]:
     """Has rollouts that are traced meanwhile restart in this way."""
-    own = rollout._restart
-    if way.restart is not None:
-        rollout._restart = way.restart
-    try:
-        yield
-    finally:
-        rollout._restart = own
+    if way.restart is None:
+        return contextlib.nullcontext()
+    return mock.patch.object(rollout, "_restart", way.restart)
 
 
 def _fresh(env: Any, keys: Keys) -> tuple[Keys, Any]:

@@ -9,10 +9,10 @@ from nnx_ppo_fn import initial_rollout_state, unroll_env
 
 from .episodes import Episodes, LENGTHS
 from .networks import NETWORKS
-from .programs import compile_program, feeding_back
+from .programs import compile_program
 from .restart_ways import restarting, Way, WAYS
 from .stock import Stocking
-from .timing import Spread, take_turns, Timed
+from .timing import feeding_back, Spread, take_turns, Timed
 
 
 ENVIRONMENTS = 256

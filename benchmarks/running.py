@@ -75,7 +75,7 @@ def _opened(peers: dict[str, Entry], cell: Cell) -> Generator[dict[str, Peer]]:
 def _measure_cell(
     cell: Cell, opened: dict[str, Peer], peers: dict[str, Entry], results: Results
 ) -> None:
-    ours = Ours(cell)
+    ours = Ours(cell, time_products=not results.settings.quick)
     for measure in cell.measures:
         programs = {NAME: ours.program(measure)}
         programs |= {

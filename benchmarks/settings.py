@@ -64,7 +64,8 @@ class Settings:
     - `returns`: whether every library trains the MLP, and what it learns is played.
     - `return_seeds`, `return_iterations`: of these trainings.
     - `output`: a folder for `benchmark.json` and `benchmark.png`, or `None`.
-    - `quick`: whether most networks are measured in one whole step alone.
+    - `quick`: whether most networks are measured in one whole step alone, and no matrix
+      product by itself.
     """
 
     networks: tuple[str, ...] = tuple(NETWORKS)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from .device import Device
-from .records import Results, Row, times_floor
+from .records import Results, Row, times_floor, times_products
 from .returns import Returns
 from .timing import Spread
 
@@ -55,6 +55,7 @@ def rows_table(results: Results) -> Table:
         "peak",
         "FLOP",
         "x floor",
+        "x products",
     )
     return [header, *(_line(row, results.device) for row in results.rows)]
 
@@ -211,7 +212,7 @@ def number(value: float) -> str:
 def _line(row: Row, device: Device) -> tuple[str, ...]:
     cost = row.cost
     memory = cost.memory if cost else None
-    above = times_floor(row, device)
+    above, beside = times_floor(row, device), times_products(row)
     return (
         row.network,
         str(row.environments),
@@ -226,6 +227,7 @@ def _line(row: Row, device: Device) -> tuple[str, ...]:
         f"{number(memory.peak)}B" if memory else "",
         number(cost.flops).strip() if cost else "",
         f"{above:.1f}" if above else "",
+        f"{beside:.1f}" if beside else "",
     )
 
 

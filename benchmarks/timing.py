@@ -49,6 +49,39 @@ def timed(function: Callable[[], Any]) -> Timed:
     return call
 
 
+def feeding_back(function: Callable[..., Any], state: Any, *rest: Any) -> Timed:
+    """Calls a function with the state that its last call returned first.
+
+    **Arguments:**
+
+    - `function`: returns `(state, something)`.
+    - `state`: for the first call; it may be donated.
+    - `rest`: the other arguments of every call.
+    """
+
+    def call() -> Any:
+        nonlocal state
+        state, result = function(state, *rest)
+        return state, result
+
+    return timed(call)
+
+
+def best(call: Timed, *, seconds: float) -> float:
+    """The shortest of some calls, after one that warms it up.
+
+    **Arguments:**
+
+    - `call`: what is timed.
+    - `seconds`: for how long it is called, and at least three times.
+    """
+    call()
+    taken: list[float] = []
+    while len(taken) < 3 or sum(taken) < seconds:
+        taken.append(call())
+    return min(taken)
+
+
 def take_turns(
     programs: Mapping[str, Timed], *, repeats: int, seconds: float
 ) -> dict[str, Timing]:

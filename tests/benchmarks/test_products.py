@@ -1,5 +1,6 @@
 """Counting matrix products, and how many of them a replay puts into loops."""
 
+import collections
 import functools as ft
 
 import equinox as eqx
@@ -56,13 +57,48 @@ def test_loops_count_as_often_as_they_run():
     assert [one.loops for one in products(jaxpr)] == [("scan",), ("while",)]
 
 
+def test_every_product_is_found_with_its_shapes_and_runs():
+    def layers(x, w, v):
+        def step(h, x):
+            h = jnp.tanh(x + h @ v)
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros((3, 5)), x @ w)[1].sum()
+
+    def gradient(x, w, v):
+        return jax.grad(layers, argnums=(1, 2))(x, w, v)
+
+    counted = collections.Counter()
+    for one in products(of(gradient, (7, 3, 4), (4, 5), (5, 5))):
+        shapes = tuple(operand.shape for operand in one.operation.operands)
+        numbers = dict(one.operation.parameters)["dimension_numbers"]
+        assert all(operand.dtype == jnp.float32 for operand in one.operation.operands)
+        counted[shapes, numbers[0], one.operation.result.shape, one.loops] += one.runs
+    # Before the loop, of all 7 steps at once; in it, once per step.
+    forward = {
+        (((7, 3, 4), (4, 5)), ((2,), (0,)), (7, 3, 5), ()): 1,
+        (((3, 5), (5, 5)), ((1,), (0,)), (3, 5), ("scan",)): 7,
+    }
+    # The gradients of the state and of both kernels; `x` needs none.
+    backward = {
+        (((3, 5), (5, 5)), ((1,), (1,)), (3, 5), ("scan",)): 7,
+        (((3, 5), (3, 5)), ((0,), (0,)), (5, 5), ("scan",)): 7,
+        (((7, 3, 5), (7, 3, 4)), ((0, 1), (0, 1)), (5, 4), ()): 1,
+    }
+    assert counted == forward | backward
+
+
 def test_what_nobody_uses_does_not_count():
     def leave_out(x, w):
         unused, used = jax.jit(lambda: (x @ w @ w, x @ w))()
         del unused
         return used
 
-    assert flops(of(leave_out, (3, 4), (4, 4))) == 2 * 3 * 4 * 4
+    def in_a_loop(x, w):
+        return jax.lax.while_loop(lambda x: x[0, 0] < 1, lambda x: leave_out(x, w), x)
+
+    for function in (leave_out, in_a_loop):
+        assert flops(of(function, (3, 4), (4, 4))) == 2 * 3 * 4 * 4
 
 
 def test_the_cheapest_branch_counts():

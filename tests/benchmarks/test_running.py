@@ -10,9 +10,9 @@ from benchmarks import __main__ as command, agents, restarts, running
 from benchmarks.json_file import read_json, write_json
 from benchmarks.page import HEADING, pasted, RESTARTS_HEADING
 from benchmarks.programs import MEASURES
-from benchmarks.records import times_floor
+from benchmarks.records import times_floor, times_products
 from benchmarks.settings import Settings
-from benchmarks.table import report
+from benchmarks.table import report, rows_table
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,8 @@ def test_every_measure_has_a_row(results):
         assert middle == pytest.approx(4 * 2, rel=1e-6)
         assert row.cost.memory.peak > row.cost.memory.temporary > 0
         assert times_floor(row, results.device) > 0
+        alone = row.seconds_per_rollout.median / row.cost.products_seconds
+        assert times_products(row) == pytest.approx(alone) and alone > 0
 
 
 def test_the_floor_is_that_of_the_products(results):
@@ -74,7 +76,8 @@ def test_the_floor_is_that_of_the_products(results):
     forward, last_values = 2 * 8 * (actor + critic), 2 * 4 * critic
     # The value of what follows a rollout is in a branch, which does not count.
     assert rows["rollout"].cost.flops == forward
-    assert rows["evaluation"].cost.flops == forward
+    # An evaluation asks for no values.
+    assert rows["evaluation"].cost.flops == 2 * 8 * actor
     # Backward, each layer has two more products, but the first one only one.
     backward = 2 * forward - 2 * 8 * first_layers
     assert rows["replay"].cost.flops == forward + backward + last_values
@@ -113,6 +116,7 @@ def test_the_file_holds_the_results(results, output):
     first = contents["rows"][0]
     assert first["steps_per_second"]["median"] == results.rows[0].steps_per_second[1]
     assert first["times_floor"] == times_floor(results.rows[0], results.device)
+    assert first["times_products"] == times_products(results.rows[0])
     assert read_json(output / "benchmark.json") == results
 
 
@@ -121,12 +125,22 @@ def test_a_file_from_before_something_was_measured_is_read(results, tmp_path):
     write_json(results, path)
     contents = json.loads(path.read_text())
     del contents["restarts"], contents["settings"]["restarts"]
+    for row in contents["rows"]:
+        del row["times_products"], row["cost"]["products_seconds"]
     path.write_text(json.dumps(contents))
-    assert read_json(path) == dataclasses.replace(
+    old = read_json(path)
+    assert old == dataclasses.replace(
         results,
+        rows=[
+            row._replace(cost=row.cost._replace(products_seconds=None))
+            for row in results.rows
+        ],
         restarts=[],
         settings=dataclasses.replace(results.settings, restarts=False),
     )
+    assert times_products(old.rows[0]) is None
+    table = rows_table(old)
+    assert table[0][-1] == "x products" and table[1][-1] == ""
 
 
 def test_a_file_of_another_version_is_refused(results, tmp_path):
