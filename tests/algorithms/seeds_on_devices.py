@@ -1,5 +1,6 @@
 """Three seeds on two devices, and each by itself, in a process that has two."""
 
+import dataclasses
 import json
 
 import jax
@@ -35,9 +36,15 @@ def largest_difference(one, other):
 
 def main():
     found = []
-    for seed, result in zip(
-        SEEDS, train_seeds(ENV, make_network, CONFIG, seeds=SEEDS), strict=True
-    ):
+    # A coefficient may be on one of the devices.
+    rate = jax.device_put(jnp.float32(CONFIG.ppo.learning_rate), jax.devices()[0])
+    placed = dataclasses.replace(
+        CONFIG, ppo=dataclasses.replace(CONFIG.ppo, learning_rate=rate)
+    )
+    results = train_seeds(ENV, make_network, placed, seeds=SEEDS)
+    with jax.set_mesh(jax.make_mesh((2,), ("others",))):
+        within = train_seeds(ENV, make_network, CONFIG, seeds=SEEDS)
+    for seed, result in zip(SEEDS, results, strict=True):
         network = make_network(derive(jr.key(seed), "initial weights"))
         alone = train_ppo(ENV, network, CONFIG, seed=seed)
         parameters = result.training_state.parameters
@@ -49,6 +56,9 @@ def main():
                 "moved": largest_difference(
                     alone.training_state.parameters,
                     jtu.tree_map(jnp.zeros_like, parameters),
+                ),
+                "committed": any(
+                    leaf.committed for leaf in jtu.tree_leaves(result.training_state)
                 ),
                 "devices": sorted(
                     {
@@ -68,6 +78,13 @@ def main():
         json.dumps(
             {
                 "seeds": found,
+                "within": max(
+                    largest_difference(
+                        one.training_state.parameters,
+                        jax.device_get(other.training_state.parameters),
+                    )
+                    for one, other in zip(results, within, strict=True)
+                ),
                 "doubled": doubled.tolist(),
                 "devices": len(doubled.devices()),
                 "few": devices_for(1).size,

@@ -7,7 +7,7 @@ import pytest
 
 from helpers import mlp_network
 from nnx_ppo_fn import initial_rollout_state, Status, unroll_env
-from nnx_ppo_fn.algorithms.faults import diagnose
+from nnx_ppo_fn.algorithms.faults import _newly_infinite, diagnose
 from nnx_ppo_fn.envs import make
 
 
@@ -103,3 +103,17 @@ def test_a_constant_may_be_infinite_as_long_as_it_was_so_before(healthy):
     bound = jnp.array([1.0, jnp.inf])
     found = diagnose(healthy, jnp.float32(0), bound, 2 * bound, 1e-4)
     assert int(found[0]) == Status.HEALTHY
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+def test_every_kind_of_number_is_looked_at(dtype, bad):
+    """Among others, and in either part of a complex number."""
+    parts = [bad] if dtype != "complex64" else [complex(bad, 1), complex(1, bad)]
+    other = {"float": jnp.ones((2, 2)), "count": jnp.arange(3)}
+    for number in parts:
+        good = {**other, "leaf": jnp.ones(3, dtype)}
+        broken = {**other, "leaf": good["leaf"].at[1].set(number)}
+        assert _newly_infinite(good, broken)
+        assert not _newly_infinite(broken, broken) and not _newly_infinite(broken, good)
+    assert not _newly_infinite({"count": jnp.arange(3)}, {"count": jnp.arange(3)})

@@ -36,7 +36,14 @@ def test_seeds_learn_on_several_devices_what_they_learn_alone(two_devices):
         assert seed["difference"] <= 1e-6 < seed["moved"]
 
 
-def test_results_are_on_one_device(two_devices):
+def test_seeds_may_be_trained_within_a_mesh(two_devices):
+    """On one of its devices, whatever the mesh is for."""
+    assert two_devices["within"] <= 1e-6
+
+
+def test_results_are_where_other_arrays_are(two_devices):
+    """On the first device, and free to go elsewhere, as those of `train_ppo`."""
+    assert not any(seed["committed"] for seed in two_devices["seeds"])
     assert [seed["devices"] for seed in two_devices["seeds"]] == [[0]] * 3
 
 

@@ -74,3 +74,10 @@ def test_beginnings_are_booleans_of_every_step(module, is_first, message):
     state = module.initialize_state(jr.split(jr.key(0), 4))
     with pytest.raises(CompositionError, match=message):
         unroll(module, state, jnp.ones((5, 4, 3)), is_first)
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("state", [(), None, jnp.float32(0)])
+def test_a_carry_has_rows(kind, state):
+    with pytest.raises(CompositionError, match="as initialize_state makes it, got"):
+        kind(3, 2, key=jr.key(0))(state, jnp.ones((4, 3)))

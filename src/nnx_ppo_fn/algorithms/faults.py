@@ -158,15 +158,13 @@ def _numbers(tree: PyTree) -> Float[Array, " numbers"]:
     The barrier keeps the compiler from taking them apart again: many small reductions
     take long to compile.
     """
-    leaves = [
-        leaf.ravel()
-        for leaf in jtu.tree_leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-    ]
-    wide = (
-        jnp.float64
-        if any(leaf.dtype == jnp.float64 for leaf in leaves)
-        else jnp.float32
-    )
+    leaves: list[Array] = []
+    for leaf in jtu.tree_leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            leaves += [leaf.real.ravel(), leaf.imag.ravel()]
+        elif jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaves.append(leaf.ravel())
+    any_double = any(leaf.dtype == jnp.float64 for leaf in leaves)
+    wide = jnp.float64 if any_double else jnp.float32
     row = [jnp.zeros(1, wide), *(leaf.astype(wide) for leaf in leaves)]
     return jax.lax.optimization_barrier(jnp.concatenate(row))

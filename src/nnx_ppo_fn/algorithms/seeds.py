@@ -26,7 +26,14 @@ from .interrupts import DeferredInterrupt
 from .loop import run_iterations
 from .run_keys import RunKeys
 from .schedule import is_due, iterations_to_next
-from .spreading import devices_for, for_each_row, padded, spread
+from .spreading import (
+    brought_home,
+    devices_for,
+    for_each_row,
+    padded,
+    shared,
+    spread,
+)
 from .step import new_training_state
 from .stopping import SeedsInterrupted, SeedsStopped
 from .tolerance import replay_tolerance
@@ -50,9 +57,9 @@ def train_seeds(
     A seed's network and numbers are those of `train_ppo` with that seed alone, up to
     rounding.
 
-    All devices of the process take part at the same time, or only the one that
-    `jax.default_device` says. A GPU trains its seeds side by side, a CPU one after the
-    other. The cores of a CPU are one device, unless
+    All devices of the process take part at the same time; only one within
+    `jax.default_device` or `jax.set_mesh`. A GPU trains its seeds side by side, a CPU
+    one after the other. The cores of a CPU are one device, unless
     `jax.config.update("jax_num_cpu_devices", cores)` comes before the first use of JAX,
     as it does in `nnx-ppo-fn train --seeds`: two cores then took little more than half
     of the time.
@@ -221,7 +228,11 @@ class _SeedsTrainer:
     def _advance(self, count: int) -> dict[str, Any]:
         """Runs `count` iterations of every seed, and waits for them."""
         self.states, rows = self._chunk(
-            self.env, self._mesh, self.states, self.config, jnp.int32(count)
+            self.env,
+            self._mesh,
+            self.states,
+            shared(self.config, self._mesh),
+            jnp.int32(count),
         )
         return jax.device_get(rows)
 
@@ -295,9 +306,7 @@ class _SeedsTrainer:
         )
 
     def _state(self, seed: int) -> TrainingState:
-        """One seed's state, on the first of the devices."""
-        row = _row(self.states, jnp.int32(seed))
-        return jax.device_put(row, self._mesh.devices.flat[0])
+        return brought_home(_row(self.states, jnp.int32(seed)), self._mesh)
 
     def _steps_of_seeds(self) -> list[int]:
         counts = self.states.env_steps

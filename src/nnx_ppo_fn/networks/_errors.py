@@ -112,7 +112,13 @@ def expect_rows_of(state: Any, x: Any, *, name: str = "x", axes: str = "B") -> N
 
     `CompositionError` that says what was expected and what came.
     """
-    rows, batch = x.shape[axes.count(",")], len(jtu.tree_leaves(state)[0])
+    leaves = jtu.tree_leaves(state)
+    if not leaves or any(jnp.ndim(leaf) == 0 for leaf in leaves):
+        raise CompositionError(
+            "expected a carry with a row for each environment, as initialize_state "
+            f"makes it, got {state!r}"
+        )
+    rows, batch = x.shape[axes.count(",")], len(leaves[0])
     if rows != batch:
         raise CompositionError(
             f"expected {name} [{axes}, ...] with B = {batch}, as in the carry, got "
