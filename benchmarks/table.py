@@ -155,11 +155,12 @@ def sentences(results: Results) -> list[str]:
     """What does not stand in a table."""
     said: list[str] = []
     if results.stored:
-        parts = {
-            f"{stored.network} {stored.storage.stored} ({stored.storage.listed} listed)"
+        parts = [
+            f"{stored.network} in {stored.environments} environments "
+            f"{stored.storage.stored} ({stored.storage.listed} listed)"
             for stored in results.stored
-        }
-        said.append("bytes stored per environment step: " + ", ".join(sorted(parts)))
+        ]
+        said.append("bytes stored per environment step: " + ", ".join(parts))
     if results.compilations:
         said.append(
             f"compilations in {results.compilations.iterations} iterations: "
