@@ -24,6 +24,8 @@ from nnx_ppo_fn.envs import make
 from nnx_ppo_fn.wrappers import EpisodeWrapper
 
 
+jax.config.update("jax_disable_most_optimizations", True)
+
 ITERATIONS = 3
 
 

@@ -16,6 +16,7 @@ from nnx_ppo_fn.envs import CartPole
 
 
 jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_disable_most_optimizations", True)
 
 ENV = CartPole(max_episode_length=5)
 CONFIG = TrainConfig(

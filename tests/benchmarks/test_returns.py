@@ -39,7 +39,7 @@ LEARNERS = [
     "ours",
     "peers.nnx_ppo_0_3",
     "peers.brax_ppo",
-    "peers.rejax_ppo",
+    # With another actor, and all else as in "peers.rejax_ppo".
     "peers.rejax_squashed",
 ]
 
