@@ -30,7 +30,7 @@ def available_cores() -> int:
 def devices_for(count: int) -> Mesh:
     """The devices that share some trainings: all of this process, or as many as needed.
 
-    One alone where the caller has set a default device, or a mesh of his own.
+    One alone within `jax.default_device` or `jax.set_mesh`.
 
     **Arguments:**
 
