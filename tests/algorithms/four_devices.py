@@ -27,6 +27,7 @@ from nnx_ppo_fn.wrappers import EpisodeWrapper
 jax.config.update("jax_disable_most_optimizations", True)
 
 ITERATIONS = 3
+HIDDEN = 8
 
 
 def numbers(leaf):
@@ -66,9 +67,27 @@ def moved_between_devices(program):
     ]
 
 
+def where_gradients_are_summed(program):
+    """The parts of a program, such as the body of a loop, that sum over devices.
+
+    Only sums of as many values as a weight matrix has.
+    """
+    found, part = set(), None
+    for line in program.as_text().splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            part = line
+        summed = re.search(r"= (.*?) all-reduce\(", line)
+        if summed and any(
+            int(columns) * int(rows) >= HIDDEN**2
+            for columns, rows in re.findall(r"f32\[(\d+),(\d+)\]", summed[1])
+        ):
+            found.add(part)
+    return len(found)
+
+
 def main():
     env = EpisodeWrapper(make("pendulum"), 5)
-    network = make_recurrent_actor_critic(3, 1, key=jr.key(0), hidden_features=8)
+    network = make_recurrent_actor_critic(3, 1, key=jr.key(0), hidden_features=HIDDEN)
     config = TrainConfig(
         ppo=PPOConfig(
             n_envs=32, rollout_length=8, n_minibatches=4, n_epochs=2, n_shards=4
@@ -92,6 +111,7 @@ def main():
             "devices": len(several.rollout_state.is_first.sharding.device_set),
             "differences": differences((one, metrics), (several, its_metrics)),
             "moved": moved_between_devices(its_program),
+            "summing": where_gradients_are_summed(its_program),
             "flops": [p.cost_analysis()["flops"] for p in (program, its_program)],
             "parameters": sum(leaf.size for leaf in jtu.tree_leaves(one.parameters)),
         }

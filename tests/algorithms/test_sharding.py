@@ -55,6 +55,12 @@ def test_no_experience_is_moved(four_devices, axes):
     assert of_each < 0.4 * of_one
 
 
+@pytest.mark.parametrize("axes", ["Auto", "Explicit"])
+def test_gradients_are_summed_once_per_minibatch(four_devices, axes):
+    """In the loop over minibatches, and not in the LSTM's over time."""
+    assert four_devices[axes]["summing"] == 1
+
+
 def test_environments_have_to_be_spread_equally():
     env = make("probe:counting")
     network = small_network(jr.key(0), env.observation_size)

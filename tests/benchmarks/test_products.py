@@ -148,6 +148,15 @@ def test_a_recurrent_layer_loops_over_its_recurrent_products_alone(name, gates):
     length, batch = 7, 2
     in_loops = looped(products_of_the_replay(name, length, batch))
     product = 2 * length * batch * MEMORY * gates * MEMORY
-    # One forward; backward the carry's gradient, and perhaps the kernel's.
+    # One forward, one backward of the carry; the kernel's gradient is behind the loop.
     assert {one.loops for one in in_loops} == {("scan",)}
-    assert sum(one.flops for one in in_loops) in (2 * product, 3 * product)
+    assert sum(one.flops for one in in_loops) == 2 * product
+
+
+def test_a_graph_loops_over_the_products_of_its_cycle_alone():
+    length, batch = 7, 2
+    in_loops = looped(products_of_the_replay("graph", length, batch))
+    # Three connections of the cycle, forward and backward.
+    assert {one.loops for one in in_loops} == {("scan",)}
+    flops_of_each = 2 * length * batch * MEMORY * MEMORY
+    assert [one.flops for one in in_loops] == [flops_of_each] * 6

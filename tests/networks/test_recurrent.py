@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from helpers import tree_equal
 from nnx_ppo_fn.networks._errors import CompositionError
@@ -199,18 +200,16 @@ def test_the_scan_holds_one_matrix_product(kind, width):
         jnp.ones((T, B, IN))
     )
 
-    def products(jaxpr):
-        found = []
+    def products(jaxpr, loops=0):
         for equation in jaxpr.eqns:
             if equation.primitive.name == "dot_general":
-                found.append(equation.outvars[0].aval.shape)
-            elif equation.primitive.name in ("pjit", "jit"):
-                found += products(equation.params["jaxpr"].jaxpr)
-        return found
+                yield equation.outvars[0].aval.shape, loops
+            for inner in jaxprs_in_params(equation.params):
+                is_loop = equation.primitive.name == "scan"
+                yield from products(getattr(inner, "jaxpr", inner), loops + is_loop)
 
-    scans = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
-    assert products(jaxpr.jaxpr) == [(T * B, width * HIDDEN)]
-    assert [products(s.params["jaxpr"].jaxpr) for s in scans] == [[(B, width * HIDDEN)]]
+    outside, inside = (T * B, width * HIDDEN), (B, width * HIDDEN)
+    assert list(products(jaxpr.jaxpr)) == [(outside, 0), (inside, 1)]
 
 
 class _OneOfTwo(RecurrentModule):

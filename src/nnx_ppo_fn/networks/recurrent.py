@@ -16,6 +16,7 @@ from .._keys import expect_keys
 from .._tree import in_dtype_of, merge_time, select, split_time
 from ._errors import expect_features, expect_rows_of
 from ._products import affine, product, rows, zero_rows
+from ._scan import scan
 from .feedforward import Initializer
 from .types import expect_pair, output, State, StatefulModuleOutput, UnrolledModule
 
@@ -105,7 +106,7 @@ class RecurrentModule(
             step_projected, first = inputs
             return _recurred(self, select(first, fresh, carry), step_projected)
 
-        next_state, values = jax.lax.scan(step, state, (projected, is_first))
+        next_state, values = scan(step, state, (projected, is_first))
         return StatefulModuleOutput(
             next_state,
             in_dtype_of(xs, values),

@@ -48,6 +48,10 @@ def unroll(
 ) -> StatefulModuleOutput[State, Out]:
     """Runs a module over `T` steps, as the loop over steps would but layer by layer.
 
+    `jax.grad` goes through it, and through its gradient once more. `jax.jvp` does not
+    go through recurrent layers and cycles of populations, whose derivative is written
+    down; it goes through a `jax.lax.scan` of `module(state, x)`.
+
     **Arguments:**
 
     - `module`: its base class says which way is taken.

@@ -3,18 +3,22 @@
 import dataclasses
 from typing import Any, final, NamedTuple, TypeAlias
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._tree import tree_map
 from .._ring_buffer import reaches_back
 from .._routing import Call, Name, RunChild, unrolled_children
+from .._scan import scan
 from ..types import AnyModule, expect_output
 from ..unroll import reset_where
 from .connection import Connection
 from .schedule import Component, wait
 from .wiring import Wiring
+
+
+_MOST_PIECES = 8
+"""More of them would compile slowly."""
 
 
 Span: TypeAlias = tuple[int, int]
@@ -26,23 +30,39 @@ Spans: TypeAlias = dict[str, Span]
 
 @final
 class _Latest(NamedTuple):
-    """The latest activities of a member, and the step that comes after them."""
+    """The latest activities of a member, and the step that comes after them.
 
-    activity: Float[Array, "k B size"]
+    They are in pieces, in the order of time. What the gradient of a slice costs is the
+    size of what it was cut from, and what compiling costs is the number of pieces: in a
+    loop a piece is a single step, unless there are many.
+    """
+
+    pieces: tuple[Float[Array, "steps B size"], ...]
     until: int
 
     def between(self, start: int, stop: int) -> Float[Array, "steps B size"]:
-        zero = len(self.activity) - self.until
-        return self.activity[zero + start : zero + stop]
+        position = self.until - sum(map(len, self.pieces))
+        parts: list[Array] = []
+        for piece in self.pieces:
+            first, end = max(start - position, 0), min(stop - position, len(piece))
+            if first < end:
+                parts.append(piece[first:end])
+            position += len(piece)
+        if not parts:
+            return self.pieces[0][:0]
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
     def last(self, steps: int) -> Float[Array, "steps B size"]:
-        return self.activity[len(self.activity) - steps :]
+        return self.between(self.until - steps, self.until)
+
+    def kept(self, steps: int) -> tuple[Float[Array, "steps B size"], ...]:
+        if steps > _MOST_PIECES:
+            return (self.last(steps),)
+        first = self.until - steps
+        return tuple(self.between(at, at + 1) for at in range(first, self.until))
 
     def followed_by(self, activity: Float[Array, "steps B size"]) -> "_Latest":
-        if not len(self.activity):
-            return _Latest(activity, self.until + len(activity))
-        both = jnp.concatenate([self.activity, activity])
-        return _Latest(both, self.until + len(activity))
+        return _Latest((*self.pieces, activity), self.until + len(activity))
 
 
 @final
@@ -151,16 +171,16 @@ class _Cycle(NamedTuple):
             latest = {name: _Latest(kept[name], self.ahead[name]) for name in kept}
             after, said = self.advance(_Progress(carries, latest), inputs, first)
             latest = after.latest
-            kept = {name: latest[name].last(len(kept[name])) for name in kept}
+            kept = {name: latest[name].kept(self.reach(name)) for name in kept}
             activity = {name: latest[name].last(self.block) for name in kept}
             return (after.carries, kept), (activity, said)
 
         latest = progress.latest
-        kept = {name: latest[name].last(self.reach(name)) for name in self.ahead}
+        kept = {name: latest[name].kept(self.reach(name)) for name in self.ahead}
         stacked = tree_map(
             lambda leaf: leaf.reshape((blocks, self.block, *leaf.shape[1:])), inputs
         )
-        (carries, _), outputs = jax.lax.scan(advance, (progress.carries, kept), stacked)
+        (carries, _), outputs = scan(advance, (progress.carries, kept), stacked)
         activity, said = tree_map(
             lambda leaf: leaf.reshape((blocks * self.block, *leaf.shape[2:])), outputs
         )
@@ -236,7 +256,7 @@ def unroll_cycle(
     inputs = {name: input_of(name) for name in members}
     progress = _Progress(
         {key: call.carries[key] for name in members for key in cycle.children(name)},
-        {name: _Latest(past.get(name, drives[name][:0]), 0) for name in members},
+        {name: _Latest((past.get(name, drives[name][:0]),), 0) for name in members},
     )
     parts: list[dict[Name, Any]] = []
     for blocks in _phases(cycle, length):

@@ -1,0 +1,335 @@
+"""A scan over time that leaves the gradients of weights for afterwards.
+
+A *tap* is an input of zeros that stands beside the result of a product. Nobody reads
+it; its gradient is that of the result, which is all that the weight's own needs.
+"""
+
+import dataclasses
+import functools as ft
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast, final, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jax.extend.core import Literal
+from jaxtyping import Array, Inexact
+
+from .._tree import merge_time, tree_map
+
+
+Carry = TypeVar("Carry")
+
+
+def scan(
+    step: Callable[[Carry, Any], tuple[Carry, Any]], init: Carry, xs: Any
+) -> tuple[Carry, Any]:
+    """`jax.lax.scan`, but for how weights get their gradients.
+
+    A matrix with which every step multiplies gets a term of its gradient from every
+    step. `jax.lax.scan` adds them up in the loop backwards in time: a small product in
+    each step, whose sum devices with other environments have to be told each time. Here
+    the loop keeps what it has multiplied, and the gradient is one product after it.
+    What depends on weights alone, such as a bias for every row, is computed before the
+    loop, and its gradient after it.
+
+    JAX refuses forward-mode differentiation, as of all `jax.custom_vjp`.
+
+    **Arguments:**
+
+    - `step`: from a carry and a step of `xs` to the next carry and an output. It may
+      close over weights; those that are multiplied in nested functions of JAX, such as
+      a `jax.jit`, get their gradients in the loop.
+    - `init`: the carry before the first step.
+    - `xs`: leaves `[T, ...]`, at least one.
+
+    **Returns:**
+
+    The carry after the last step, and the outputs, leaves `[T, ...]`.
+    """
+    traced, results = jax.make_jaxpr(step, return_shape=True)(
+        init, tree_map(_one_step, xs)
+    )
+    if _is_plain(traced, init, results):
+        body, constants = _hoisted(traced, jtu.tree_structure(results))
+        if body.products:
+            return _scan(body, constants, init, xs)
+    return jax.lax.scan(step, init, xs)
+
+
+def _one_step(leaf: Array) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(kind.shape[1:], kind.dtype, weak_type=kind.weak_type)
+
+
+def _is_plain(traced: Any, init: Any, results: Any) -> bool:
+    """Whether a step can be run as it was traced, equation by equation.
+
+    Not where the carry changes its type, about which `jax.lax.scan` knows what to do or
+    to say, where the step prints or talks to other rows, and where types tell on which
+    devices arrays are.
+    """
+
+    def is_placed(variable: Any) -> bool:
+        kind = variable.aval
+        mesh = getattr(getattr(kind, "sharding", None), "mesh", None)
+        # `vma` was its name before JAX 0.10.
+        varying = getattr(getattr(kind, "mat", kind), "varying", ())
+        varying = varying or getattr(kind, "vma", ())
+        return bool(varying or getattr(mesh, "explicit_axes", ()))
+
+    variables = (*traced.jaxpr.constvars, *traced.jaxpr.invars)
+    if traced.effects or any(map(is_placed, variables)):
+        return False
+    if not isinstance(results, tuple) or len(cast(tuple[Any, ...], results)) != 2:
+        return False
+    structure = jtu.tree_structure(init)
+    if jtu.tree_structure(results[0]) != structure:
+        return False
+    before, after = (
+        [(kind.shape, kind.dtype) for kind in kinds[: structure.num_leaves]]
+        for kinds in (traced.in_avals, traced.out_avals)
+    )
+    return before == after
+
+
+@final
+class _Product(NamedTuple):
+    """A matrix product with a constant of the loop.
+
+    - `constant`: its number among the constants.
+    - `side`: which operand of the product it is, 0 or 1.
+    """
+
+    constant: int
+    side: int
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Body:
+    """A step as JAX has traced it, without what depends on constants alone.
+
+    - `equations`: of the jaxpr.
+    - `constants`, `inputs`, `results`: its variables; inputs are those of a carry and a
+      step of `xs`, results those of the next carry and an output.
+    - `structure`: of the results.
+    - `products`: by the number of their equation.
+    """
+
+    equations: Sequence[Any]
+    constants: Sequence[Any]
+    inputs: Sequence[Any]
+    results: Sequence[Any]
+    structure: Any
+    products: Mapping[int, _Product]
+
+    def step(
+        self, constants: list[Array], carry: Any, x: Any, tapped: "_Tapped"
+    ) -> tuple[Any, Any, dict[int, Array]]:
+        """One step.
+
+        **Returns:**
+
+        The next carry, the output, and the other operands of the tapped products.
+        """
+        values = dict(zip(self.constants, constants, strict=True))
+        given = jtu.tree_leaves((carry, x))
+        values.update(zip(self.inputs, given, strict=True))
+        others: dict[int, Array] = {}
+        for number, equation in enumerate(self.equations):
+            operands = _read(values, equation.invars)
+            if number in tapped.taps:
+                side = self.products[number].side
+                others[number] = operands[1 - side]
+                operands[side] = tapped.weights[number]
+            results = _evaluated(equation, operands)
+            if number in tapped.taps:
+                results = [_with_tap(results[0], tapped.taps[number])]
+            values.update(zip(equation.outvars, results, strict=True))
+        results = _read(values, self.results)
+        next_carry, output = jtu.tree_unflatten(self.structure, results)
+        return next_carry, output, others
+
+    def taps(self, length: int) -> dict[int, Inexact[Array, "T ..."]]:
+        """A tap for every product in every step."""
+        results = {key: self.equations[key].outvars[0].aval for key in self.products}
+        return {
+            number: jnp.zeros((length, *result.shape), result.dtype)
+            for number, result in results.items()
+        }
+
+    def gradient(
+        self, number: int, others: Inexact[Array, "T ..."], cotangent: Array
+    ) -> Array:
+        """Of the constant of a product, out of all steps at once.
+
+        **Arguments:**
+
+        - `number`: the product's.
+        - `others`: the other operands, in all steps.
+        - `cotangent`: of the results.
+        """
+        equation, side = self.equations[number], self.products[number].side
+        contracted, _ = equation.params["dimension_numbers"]
+        inputs = jnp.moveaxis(others, 1 + contracted[1 - side][0], -1)
+        # Of the axes of a result, the left operand's is the first.
+        outputs = jnp.moveaxis(cotangent, 1 + side, -1)
+        gradient = jax.lax.dot_general(
+            merge_time(inputs),
+            merge_time(outputs),
+            (((0,), (0,)), ((), ())),
+            precision=equation.params["precision"],
+            preferred_element_type=equation.params["preferred_element_type"],
+        )
+        constant = equation.invars[side].aval
+        is_transposed = contracted[side][0] == 1
+        return (gradient.T if is_transposed else gradient).astype(constant.dtype)
+
+
+@final
+class _Tapped(NamedTuple):
+    """Products whose constants get no gradient in the loop, by their number.
+
+    - `weights`: the constants once more, from outside of the function that is
+      differentiated. `stop_gradient` would stop the gradient of a gradient as well.
+    - `taps`: what gets the gradients of the products' results instead.
+    """
+
+    weights: Mapping[int, Array]
+    taps: Mapping[int, Array]
+
+
+def _hoisted(traced: Any, structure: Any) -> tuple[_Body, list[Array]]:
+    """The step, and the constants that it needs, computed as far as can be.
+
+    **Arguments:**
+
+    - `traced`: a closed jaxpr.
+    - `structure`: of its results.
+    """
+    jaxpr = traced.jaxpr
+    constants = map(jnp.asarray, traced.consts)
+    known: dict[Any, Array] = dict(zip(jaxpr.constvars, constants, strict=True))
+    equations: list[Any] = []
+    for equation in jaxpr.eqns:
+        read = _variables(equation.invars)
+        if read and read <= known.keys():
+            results = _evaluated(equation, _read(known, equation.invars))
+            known.update(zip(equation.outvars, results, strict=True))
+        else:
+            equations.append(equation)
+    needed = _variables(jaxpr.outvars).union(
+        *(_variables(equation.invars) for equation in equations)
+    )
+    constants = [variable for variable in known if variable in needed]
+    body = _Body(
+        equations,
+        constants,
+        jaxpr.invars,
+        jaxpr.outvars,
+        structure,
+        _products_with(constants, equations),
+    )
+    return body, [known[variable] for variable in constants]
+
+
+def _products_with(
+    constants: Sequence[Any], equations: Sequence[Any]
+) -> dict[int, _Product]:
+    """Products of a constant matrix and one that is not, by number of the equation."""
+    found: dict[int, _Product] = {}
+    for number, equation in enumerate(equations):
+        if equation.primitive.name != "dot_general":
+            continue
+        kinds = [atom.aval for atom in equation.invars]
+        (contracted, _), (batch, _) = equation.params["dimension_numbers"]
+        is_of_matrices = all(len(kind.shape) == 2 for kind in kinds) and not batch
+        is_of_numbers = all(jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds)
+        if not (is_of_matrices and is_of_numbers and len(contracted) == 1):
+            continue
+        for side, atom in enumerate(equation.invars):
+            if not isinstance(atom, Literal) and atom in constants:
+                found[number] = _Product(constants.index(atom), side)
+    return found
+
+
+def _variables(atoms: Iterable[Any]) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, Literal)}
+
+
+def _read(values: Mapping[Any, Any], atoms: Iterable[Any]) -> list[Any]:
+    return [atom.val if isinstance(atom, Literal) else values[atom] for atom in atoms]
+
+
+def _evaluated(equation: Any, operands: list[Any]) -> list[Any]:
+    """The results of an equation, as JAX's own interpreter computes them."""
+    primitive = equation.primitive
+    bound = primitive.get_bind_params(equation.params)
+    # Before JAX 0.10, functions were a value of their own.
+    functions, parameters = bound if isinstance(bound, tuple) else ((), bound)
+    with equation.ctx.manager:
+        results = primitive.bind(*functions, *operands, **parameters)
+    return list(results) if primitive.multiple_results else [results]
+
+
+@ft.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _scan(body: _Body, constants: list[Array], init: Any, xs: Any) -> tuple[Any, Any]:
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        next_carry, output, _ = body.step(constants, carry, x, _Tapped({}, {}))
+        return next_carry, output
+
+    return jax.lax.scan(step, init, xs)
+
+
+def _forward(body: _Body, constants: list[Array], init: Any, xs: Any) -> Any:
+    weights = {
+        number: constants[product.constant] for number, product in body.products.items()
+    }
+    numbers, fixed = eqx.partition((constants, init, xs), eqx.is_inexact_array)
+
+    def run(numbers: Any, taps: Any) -> tuple[Any, Any]:
+        constants, init, xs = eqx.combine(numbers, fixed)
+
+        def step(carry: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
+            x, taps = inputs
+            tapped = _Tapped(weights, taps)
+            next_carry, output, others = body.step(constants, carry, x, tapped)
+            return next_carry, (output, others)
+
+        last, (outputs, others) = jax.lax.scan(step, init, (xs, taps))
+        results, rest = eqx.partition((last, outputs), eqx.is_inexact_array)
+        return results, (rest, others)
+
+    taps = body.taps(len(jtu.tree_leaves(xs)[0]))
+    results, pullback, (rest, others) = jax.vjp(run, numbers, taps, has_aux=True)
+    return eqx.combine(results, rest), (pullback, others)
+
+
+def _backward(body: _Body, residuals: Any, cotangents: Any) -> tuple[Any, Any, Any]:
+    pullback, others = residuals
+    wanted = tree_map(
+        lambda leaf: None if leaf.dtype == jax.dtypes.float0 else leaf, cotangents
+    )
+    (constants, init, xs), taps = pullback(wanted)
+    for number, product in body.products.items():
+        gradient = body.gradient(number, others[number], taps[number])
+        constants[product.constant] = constants[product.constant] + gradient
+    return constants, init, xs
+
+
+_scan.defvjp(_forward, _backward)
+
+
+@jax.custom_jvp
+def _with_tap(value: Array, tap: Array) -> Array:
+    """The value, whose cotangent `tap` gets as well. What `tap` is, nobody reads."""
+    del tap
+    return value
+
+
+@_with_tap.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> Any:
+    value, tap = primals
+    return _with_tap(value, tap), cast(Any, tangents[0] + tangents[1])
