@@ -49,23 +49,24 @@ class RingBuffer(eqx.Module):
 
         - `delay`: from 1, the last step, to `k`.
         """
-        slots = jnp.arange(len(self.index)), (self.index - delay) % self.size
-        return tree_map(lambda leaf: leaf[slots], self.buffer)
+        slots = (self.index - delay) % self.size
+        return tree_map(lambda leaf: _of_each_row(leaf, slots), self.buffer)
 
     def write(self, x: Any) -> "RingBuffer":
         """The buffer with `x`, leaves `[B, ...]`, in the place of the oldest entry."""
-        slots = jnp.arange(len(self.index)), self.index
+        write = jax.vmap(lambda row, slot, new: row.at[slot].set(new))
         return RingBuffer(
-            tree_map(lambda leaf, new: leaf.at[slots].set(new), self.buffer, x),
+            tree_map(lambda leaf, new: write(leaf, self.index, new), self.buffer, x),
             (self.index + 1) % self.size,
         )
 
     def past(self) -> Any:
         """All entries in the order of time, oldest first, leaves `[k, B, ...]`."""
         slots = jnp.arange(self.size, dtype=jnp.int32)
-        ages = (self.index[None] + slots[:, None]) % self.size
-        rows = jnp.arange(len(self.index))[None]
-        return tree_map(lambda leaf: leaf[rows, ages], self.buffer)
+        ages = (self.index[:, None] + slots[None]) % self.size
+        return tree_map(
+            lambda leaf: _of_each_row(leaf, ages).swapaxes(0, 1), self.buffer
+        )
 
     def after(
         self, xs: Any, begins: Int[Array, "T B"], fresh: "RingBuffer"
@@ -93,11 +94,16 @@ class RingBuffer(eqx.Module):
 
         def after(leaf: Array, new: Array, initial: Array) -> Array:
             old = select(was_reset, initial, leaf)
-            rows = jnp.arange(len(leaf))[:, None]
-            new = new[jnp.maximum(step, 0), rows]
-            return select(written, new, old)
+            written_last = _of_each_row(new.swapaxes(0, 1), jnp.maximum(step, 0))
+            return select(written, written_last, old)
 
         return RingBuffer(tree_map(after, self.buffer, xs, fresh.buffer), next_slot)
+
+
+@jax.vmap
+def _of_each_row(row: Array, slots: Array) -> Array:
+    """Some slots of every row, which is on one device and stays there."""
+    return row[slots]
 
 
 def episode_begins(is_first: Bool[Array, "T B"]) -> Int[Array, "T B"]:
