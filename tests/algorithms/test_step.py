@@ -11,7 +11,8 @@ import pytest
 
 from helpers import assert_close, small_config, small_network, tree_equal
 from nnx_ppo_fn import new_training_state, ppo_step, Status
-from nnx_ppo_fn.algorithms.update import learning_rate_at, minibatch_indices
+from nnx_ppo_fn.algorithms.optimizer import learning_rate_at
+from nnx_ppo_fn.algorithms.update import minibatch_indices
 from nnx_ppo_fn.envs import make
 
 

@@ -18,12 +18,13 @@ from .checks import check_training
 from .config import expect_config, PPOConfig, TrainConfig
 from .faults import diagnose
 from .metrics import iteration_metrics
+from .optimizer import learning_rate_at, make_optimizer
 from .rollout import initial_rollout_state, unroll_env
 from .sharding import partitioned_by_compiler
 from .tolerance import replay_tolerance
 from .truncation import warn_if_impossible, with_possible_truncation
 from .types import own, Rollout, split_network, Status, TrainingState
-from .update import learning_rate_at, make_optimizer, update
+from .update import update
 
 
 def new_training_state(
