@@ -3,6 +3,10 @@
 import sys
 from collections.abc import Sequence
 
+import jax
+
+from nnx_ppo_fn.algorithms.spreading import available_cores
+
 from .json_file import write_json
 from .memory import keep_memory
 from .picture import draw
@@ -34,6 +38,7 @@ def _write(results: Results, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    # Here and not in `main`, since it cannot be taken back.
+    # Here and not in `main`, since neither can be taken back.
     keep_memory()
+    jax.config.update("jax_num_cpu_devices", available_cores())
     main()

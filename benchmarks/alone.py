@@ -17,8 +17,8 @@ _SECONDS = 0.05
 """For how long each order of each operation is tried."""
 
 _BYTES = 2**22
-_COPIES = 32
-"""So many copies are timed at once, or as many as fit into these bytes, but one at the
+_RUNS = 32
+"""So many are timed in one call, or as many as fit into these bytes, but one at the
 least: what a program multiplies has often just been computed and lies in a cache."""
 
 
@@ -33,12 +33,15 @@ def seconds_alone(found: Sequence[Product]) -> float:
 
     The sum over all of their runs. Each operation is timed once in a process.
     """
-    return math.fsum(one.runs * _seconds_of(one.operation) for one in found)
+    return math.fsum(
+        one.runs * _seconds_of(one.operation, bool(one.loops)) for one in found
+    )
 
 
 @ft.cache
-def _seconds_of(operation: Operation) -> float:
-    return min(map(_seconds_in_order, _orders(operation)))
+def _seconds_of(operation: Operation, is_in_loop: bool) -> float:
+    seconds = _seconds_in_a_loop if is_in_loop else _seconds_of_copies
+    return min(map(seconds, _orders(operation)))
 
 
 def _orders(operation: Operation) -> tuple[Operation, ...]:
@@ -59,11 +62,33 @@ def _orders(operation: Operation) -> tuple[Operation, ...]:
     return (operation, transpose)
 
 
-def _seconds_in_order(operation: Operation) -> float:
+def _seconds_in_a_loop(operation: Operation) -> float:
+    """One after the other: each needs a number of the last result, and waits for it.
+
+    A CPU's cores can share copies of a small product, but not a single one.
+    """
+    left, right = (_ones(operand) for operand in operation.operands)
+    runs = _runs_of(operation)
+
+    def multiply(arrays: Any, right: Any) -> tuple[Any, None]:
+        def step(arrays: Any, _: None) -> tuple[Any, None]:
+            left, last = arrays
+            first = last[(0,) * last.ndim].astype(left.dtype)
+            left = left.at[(0,) * left.ndim].set(first)
+            return (left, operation(left, right)), None
+
+        return jax.lax.scan(step, arrays, length=runs)
+
+    arrays = (left, _ones(operation.result))
+    compiled = jax.jit(multiply, donate_argnums=0).lower(arrays, right).compile()
+    return best(feeding_back(compiled, arrays, right), seconds=_SECONDS) / runs
+
+
+def _seconds_of_copies(operation: Operation) -> float:
     """Several copies in one program, so that the call itself hardly counts."""
     left, right = operation.operands
     result = operation.result
-    copies = min(_COPIES, max(1, _BYTES // (_bytes_of(left) + _bytes_of(result))))
+    copies = _runs_of(operation)
 
     def multiply(last: Any, lefts: Any, right: Any) -> tuple[Any, None]:
         # The results take the memory of the last ones, which nobody reads.
@@ -81,6 +106,13 @@ def _seconds_in_order(operation: Operation) -> float:
         .compile()
     )
     return best(feeding_back(compiled, *arguments), seconds=_SECONDS) / copies
+
+
+def _runs_of(operation: Operation) -> int:
+    """How often an operation runs in one timed call."""
+    left, _ = operation.operands
+    size = _bytes_of(left) + _bytes_of(operation.result)
+    return min(_RUNS, max(1, _BYTES // size))
 
 
 def _ones(array: jax.ShapeDtypeStruct) -> jax.Array:

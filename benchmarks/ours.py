@@ -1,5 +1,6 @@
 """This library's programs."""
 
+import dataclasses
 import functools as ft
 from typing import Any
 
@@ -11,6 +12,7 @@ from nnx_ppo_fn import (
     EvalConfig,
     evaluate,
     new_training_state,
+    on_mesh,
     ppo_loss,
     ppo_step,
     PPOConfig,
@@ -66,7 +68,7 @@ class Ours:
 
         **Arguments:**
 
-        - `measure`: one of `MEASURES`.
+        - `measure`: one of `MEASURES`, or `SPREAD`.
         """
         return getattr(self, f"_{measure}")()
 
@@ -97,21 +99,35 @@ class Ours:
         return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
 
     def _step(self) -> Program:
-        def step(state: Any, config: Any) -> Any:
-            return ppo_step(self.env, state, config)
-
-        # The first call takes the state's memory, which other programs still need.
-        state = jax.tree_util.tree_map(lambda leaf: leaf.copy(), self.state)
-        compiled, cost = self._compile(step, state, self.config, donated=0)
+        program, compiled = self._compiled_step(self._copy_of_state(), self.config)
         self.storage = storage_of(
             compiled,
             jax.eval_shape(
                 self._unroll, self.state.rollout_state, *self._network_arrays()
             )[1],
         )
-        return Program(
-            feeding_back(compiled, state, self.config), self.cell.steps, cost
-        )
+        return program
+
+    def _spread(self) -> Program:
+        devices = jax.device_count()
+        ppo = dataclasses.replace(self.config.ppo, n_shards=devices)
+        mesh = jax.make_mesh((devices,), ("environments",))
+        state = on_mesh(self._copy_of_state(), mesh)
+        return self._compiled_step(state, dataclasses.replace(self.config, ppo=ppo))[0]
+
+    def _compiled_step(
+        self, state: TrainingState, config: TrainConfig
+    ) -> tuple[Program, Any]:
+        def step(state: Any, config: Any) -> Any:
+            return ppo_step(self.env, state, config)
+
+        compiled, cost = self._compile(step, state, config, donated=0)
+        call = feeding_back(compiled, state, config)
+        return Program(call, self.cell.steps, cost), compiled
+
+    def _copy_of_state(self) -> TrainingState:
+        """The first call takes a state's memory, which other programs still need."""
+        return jax.tree_util.tree_map(lambda leaf: leaf.copy(), self.state)
 
     def _evaluation(self) -> Program:
         def play(parameters: Any, constants: Any, key: Any) -> Any:

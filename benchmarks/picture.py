@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from .ours import NAME
-from .programs import MEASURES
+from .programs import MEASURES, SPREAD
 from .records import floor_seconds, Results, Row
 
 
@@ -20,6 +20,7 @@ _TITLES = {
     "replay": "Replay",
     "step": "Whole step",
     "evaluation": "Evaluation",
+    SPREAD: "Step on all devices",
 }
 
 
@@ -42,7 +43,8 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib.figure import Figure
 
     places = list(dict.fromkeys(map(_place, results.rows)))
-    measures = [m for m in MEASURES if any(r.measure == m for r in results.rows)]
+    found = {row.measure for row in results.rows}
+    measures = [measure for measure in (*MEASURES, SPREAD) if measure in found]
     size = (1.8 + 2.8 * len(measures), 1.7 + 0.22 * len(places))
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)

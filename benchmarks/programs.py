@@ -15,6 +15,9 @@ MEASURES = ("rollout", "replay", "step", "evaluation")
 """What is measured: collecting; the loss and its gradient over all that was collected;
 a rollout with all its updates; and episodes without learning."""
 
+SPREAD = "spread"
+"""The whole step once more, with environments spread over all devices."""
+
 
 class Memory(NamedTuple):
     """Bytes that a program holds while it runs, as its compiler says.

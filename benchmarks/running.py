@@ -3,15 +3,18 @@
 import contextlib
 from collections.abc import Callable, Generator
 
+import jax
+
 from .agents import measure_agents
 from .compilations import count_compilations
 from .device import describe_device
 from .ours import NAME, Ours
 from .peers.borders import Entry, find_peers, learners_of, Peer
+from .programs import SPREAD
 from .records import ratio_of, Results, row_of, Stored
 from .restarts import measure_restarts
 from .returns import measure_returns
-from .settings import Cell, Settings
+from .settings import Cell, MINIBATCHES, Settings
 from .timing import take_turns
 
 
@@ -72,11 +75,20 @@ def _opened(peers: dict[str, Entry], cell: Cell) -> Generator[dict[str, Peer]]:
         yield opened
 
 
+def _measures(cell: Cell, *, is_quick: bool) -> tuple[str, ...]:
+    """The cell's measures, and the spread step where devices can take equal parts."""
+    devices = jax.device_count()
+    can_spread = devices > 1 and not cell.environments % (devices * MINIBATCHES)
+    if is_quick or not can_spread or "step" not in cell.measures:
+        return cell.measures
+    return (*cell.measures, SPREAD)
+
+
 def _measure_cell(
     cell: Cell, opened: dict[str, Peer], peers: dict[str, Entry], results: Results
 ) -> None:
     ours = Ours(cell, time_products=not results.settings.quick)
-    for measure in cell.measures:
+    for measure in _measures(cell, is_quick=results.settings.quick):
         programs = {NAME: ours.program(measure)}
         programs |= {
             name: peer.program(measure)

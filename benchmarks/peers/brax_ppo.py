@@ -108,6 +108,7 @@ def _learned(config: PPOConfig, **options: Any) -> Any:
         num_eval_envs=1,
         num_envs=config.n_envs,
         episode_length=EPISODE_LENGTH,
+        max_devices_per_host=1,
         unroll_length=config.rollout_length,
         batch_size=config.n_envs // config.n_minibatches,
         num_minibatches=config.n_minibatches,

@@ -66,8 +66,10 @@ def test_both_orders_are_the_same_product():
 def test_the_faster_order_counts(monkeypatch):
     (one,) = of(contract, (2, 3, 4, 5), (2, 5, 4, 6))
     order, other = alone._orders(one.operation)
-    monkeypatch.setattr(alone, "_seconds_in_order", {order: 3.0, other: 2.0}.get)
+    monkeypatch.setattr(alone, "_seconds_of_copies", {order: 3.0, other: 2.0}.get)
+    monkeypatch.setattr(alone, "_seconds_in_a_loop", {order: 4.0, other: 5.0}.get)
     assert seconds_alone([one]) == 2.0
+    assert seconds_alone([one._replace(runs=3, loops=("scan",))]) == 12.0
 
 
 def test_other_types_and_convolutions_are_timed():

@@ -9,9 +9,9 @@ import pytest
 from benchmarks import __main__ as command, agents, restarts, running
 from benchmarks.json_file import read_json, write_json
 from benchmarks.page import HEADING, pasted, RESTARTS_HEADING
-from benchmarks.programs import MEASURES
+from benchmarks.programs import MEASURES, SPREAD
 from benchmarks.records import times_floor, times_products
-from benchmarks.settings import Settings
+from benchmarks.settings import Cell, Settings
 from benchmarks.table import report, rows_table
 
 
@@ -48,6 +48,19 @@ def results(output):
             ft.partial(restarts.measure_restarts, environments=4, steps=2),
         )
         return command.main([])
+
+
+@pytest.mark.parametrize("devices, is_there", [(1, False), (2, True), (3, False)])
+def test_a_step_is_spread_where_devices_can_take_equal_parts(
+    monkeypatch, devices, is_there
+):
+    monkeypatch.setattr(running.jax, "device_count", lambda: devices)
+    cell = Cell("mlp", 8, 2, ("rollout", "step"))
+    found = running._measures(cell, is_quick=False)
+    assert found == (*cell.measures, *([SPREAD] if is_there else []))
+    assert running._measures(cell, is_quick=True) == cell.measures
+    alone = cell._replace(measures=("rollout",))
+    assert running._measures(alone, is_quick=False) == alone.measures
 
 
 def test_every_measure_has_a_row(results):
