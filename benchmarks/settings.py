@@ -101,7 +101,7 @@ class Settings:
 
 
 QUICK = Settings(
-    networks=("mlp", "lstm", "graph"),
+    networks=("mlp", "graph"),
     environments=(64,),
     rollout_lengths=(8,),
     repeats=5,

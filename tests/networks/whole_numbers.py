@@ -17,7 +17,7 @@ from testing.shipped_modules import bank, MODULES
 
 jax.config.update("jax_disable_most_optimizations", True)
 
-DTYPES = ("int8", "uint8", "int32", "bool")
+DTYPES = ("uint8", "bool")
 LENGTH, BATCH = 3, 4
 IS_FIRST = jnp.zeros((LENGTH, BATCH), bool).at[1, 0].set(True)
 
