@@ -16,6 +16,7 @@ from nnx_ppo_fn import (
     new_training_state,
     ppo_step,
     PPOConfig,
+    step_compiler_options,
     TrainConfig,
     TrainingState,
 )
@@ -47,7 +48,12 @@ def count_compilations(iterations: int, *, environments: int = 8) -> Compilation
     env = Ring()
     config = TrainConfig(ppo=PPOConfig(n_envs=environments, rollout_length=4))
     network = NETWORKS["mlp"](jr.key(0))
-    step = jax.jit(ppo_step, static_argnums=0, donate_argnums=1)
+    step = jax.jit(
+        ppo_step,
+        static_argnums=0,
+        donate_argnums=1,
+        compiler_options=step_compiler_options(),
+    )
     compilations = 0
     state = new_training_state(env, network, config, key=jr.key(1))
     for index in range(iterations):

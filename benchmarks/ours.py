@@ -95,7 +95,7 @@ class Ours:
             return jax.value_and_grad(loss, has_aux=True)(parameters)
 
         arguments = (*self._network_arrays(), rollout)
-        compiled, cost = self._compile(loss_and_gradient, *arguments)
+        compiled, cost = self._compile(loss_and_gradient, *arguments, trains=True)
         return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
 
     def _step(self) -> Program:
@@ -121,7 +121,7 @@ class Ours:
         def step(state: Any, config: Any) -> Any:
             return ppo_step(self.env, state, config)
 
-        compiled, cost = self._compile(step, state, config, donated=0)
+        compiled, cost = self._compile(step, state, config, donated=0, trains=True)
         call = feeding_back(compiled, state, config)
         return Program(call, self.cell.steps, cost), compiled
 

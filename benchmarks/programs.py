@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from nnx_ppo_fn import step_compiler_options
+
 from .alone import seconds_alone
 from .products import flops, products
 from .timing import Timed
@@ -72,6 +74,7 @@ def compile_program(
     donated: int | None = None,
     trips: int = 1,
     time_products: bool = False,
+    trains: bool = False,
 ) -> tuple[Any, Cost]:
     """Compiles a function ahead of its calls.
 
@@ -81,14 +84,17 @@ def compile_program(
     - `donated`: position of an argument whose memory may be used again.
     - `trips`: how often the function's `while` loops run.
     - `time_products`: whether its matrix products are timed by themselves as well.
+    - `trains`: whether it is compiled as `train_ppo` compiles its steps.
 
     **Returns:**
 
     `(compiled, cost)`.
     """
     donate = () if donated is None else (donated,)
+    options = step_compiler_options() if trains else None
+    jitted = jax.jit(function, donate_argnums=donate, compiler_options=options)
     start = time.perf_counter()
-    traced = jax.jit(function, donate_argnums=donate).trace(*arguments)
+    traced = jitted.trace(*arguments)
     lowered = traced.lower()
     lowered_at = time.perf_counter()
     compiled = lowered.compile()

@@ -25,6 +25,7 @@ from .algorithms.callbacks import (
     wandb_video_fn as wandb_video_fn,
 )
 from .algorithms.checks import InvalidEnvironmentError as InvalidEnvironmentError
+from .algorithms.compiled import step_compiler_options as step_compiler_options
 from .algorithms.config import (
     EvalConfig as EvalConfig,
     LoggingLevel as LoggingLevel,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 from .._custom_types import Keys, PyTree
 from .._tree import strong
 from ..envs import RLEnv
-from .compiled import compiled
+from .compiled import compiled, UNOPTIMISED
 
 
 def reset_one(env: RLEnv, key: Key[Array, ""]) -> Any:
@@ -40,7 +40,7 @@ def start_all(env: RLEnv, keys: Keys) -> Any:
     is_traced = isinstance(keys, Tracer)
     if is_traced or jax.default_backend() != "cpu":
         return reset_all(env, keys)
-    return compiled(reset_all, static=(0,), quickly=True)(env, keys)
+    return compiled(reset_all, static=(0,), options=UNOPTIMISED)(env, keys)
 
 
 def step_all(env: RLEnv, states: PyTree, actions: PyTree) -> Any:

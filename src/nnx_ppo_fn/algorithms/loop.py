@@ -12,7 +12,7 @@ from .._custom_types import PyTree
 from .._keys import derive
 from .._tree import anywhere
 from ..envs import RLEnv
-from .compiled import compiled
+from .compiled import compiled, step_compiler_options
 from .config import LoggingLevel, TrainConfig
 from .evaluation import evaluate
 from .faults import explain
@@ -105,7 +105,9 @@ class Trainer:
         self.compile_seconds = 0.0
         self.train_seconds = 0.0
         self._interrupt = DeferredInterrupt()
-        self._chunk = compiled(run_iterations, static=(0,), donate=(1,))
+        self._chunk = compiled(
+            run_iterations, static=(0,), donate=(1,), options=step_compiler_options()
+        )
 
     def run(self) -> TrainResult:
         """Trains until the budget is used, a fault, a failing listener, or Ctrl-C.

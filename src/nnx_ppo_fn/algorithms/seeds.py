@@ -18,7 +18,7 @@ from .._keys import derive
 from ..envs import RLEnv
 from ..networks.types import AnyModule
 from .checks import check_acting
-from .compiled import compiled
+from .compiled import compiled, step_compiler_options
 from .config import expect_config, expect_seed, LoggingLevel, TrainConfig
 from .evaluation import evaluate
 from .faults import explain
@@ -157,7 +157,9 @@ class _SeedsTrainer:
         self.train_seconds = 0.0
         self._interrupt = DeferredInterrupt()
         self._mesh = devices_for(len(keys))
-        self._chunk = compiled(run_seeds, static=(0, 1), donate=(2,))
+        self._chunk = compiled(
+            run_seeds, static=(0, 1), donate=(2,), options=step_compiler_options()
+        )
         keys = padded(keys, self._mesh.size)
         networks = padded(networks, self._mesh.size)
         self._keys: RunKeys = _stacked(keys)

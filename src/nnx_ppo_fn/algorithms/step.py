@@ -82,7 +82,11 @@ def ppo_step(
     Pure, and of the same shapes out as in:
 
     ```python
-    jax.jit(ppo_step, static_argnums=0, donate_argnums=1)(env, state, config)
+    options = step_compiler_options()
+    step = jax.jit(
+        ppo_step, static_argnums=0, donate_argnums=1, compiler_options=options
+    )
+    step(env, state, config)
     jax.lax.scan(lambda s, _: ppo_step(env, s, config), state, None, length=10)
     jax.vmap(ppo_step, in_axes=(None, 0, None))(env, states, config)
     ```
