@@ -47,6 +47,15 @@ def with_a_bias(w, h, x):
     return jnp.tanh(h @ w["kernel"] + w["bias"][None] + x)
 
 
+def with_a_number_for_each_row(w, h, x):
+    rows = jnp.sum(w["other"], axis=1)[:BATCH, None]
+    return jnp.tanh(h @ w["kernel"] + rows + jnp.broadcast_to(w["bias"], h.shape) + x)
+
+
+def with_sums_alone(w, h, x):
+    return jnp.tanh(h + w["bias"][None] + x) + jnp.sum(w["kernel"])
+
+
 def one_kernel_twice(w, h, x):
     return jnp.tanh(jnp.tanh(h @ w["kernel"]) @ w["kernel"] + x @ w["kernel"])
 
@@ -96,6 +105,8 @@ STEPS = [
     on_the_left,
     of_each_row,
     with_a_bias,
+    with_a_number_for_each_row,
+    with_sums_alone,
     one_kernel_twice,
     two_kernels,
     a_kernel_and_its_elements,
@@ -157,13 +168,13 @@ def test_values_and_gradients_are_those_of_jax(step, length):
     assert_equal(all_of(scan)(*given), all_of(jax.lax.scan)(*given), tolerance)
 
 
-def products_by_loop(function, *given):
-    """How many products of matrices stand inside of loops, and how many outside."""
+def inside_and_outside(primitive, function, *given):
+    """How often an operation stands inside of loops, and how often outside."""
     counted = collections.Counter()
 
     def count(jaxpr, is_inside):
         for equation in jaxpr.eqns:
-            counted[is_inside] += equation.primitive.name == "dot_general"
+            counted[is_inside] += equation.primitive.name == primitive
             is_loop = equation.primitive.name == "scan"
             for inner in jaxprs_in_params(equation.params):
                 count(getattr(inner, "jaxpr", inner), is_inside or is_loop)
@@ -197,8 +208,37 @@ def products_by_loop(function, *given):
 def test_no_gradient_of_a_weight_is_in_a_loop(step, inside, outside):
     loss = loss_by(scan, step)
     given = arguments(5)
-    found = products_by_loop(jax.grad(loss, argnums=(0, 1), has_aux=True), *given)
-    assert found == (inside, outside)
+    gradient = jax.grad(loss, argnums=(0, 1), has_aux=True)
+    assert inside_and_outside("dot_general", gradient, *given) == (inside, outside)
+
+
+@pytest.mark.parametrize("step", [with_a_bias, with_a_number_for_each_row])
+def test_no_gradient_of_a_bias_is_summed_in_a_loop(step):
+    gradient = jax.grad(loss_by(scan, step), has_aux=True)
+    inside, outside = inside_and_outside("reduce_sum", gradient, *arguments(5))
+    assert inside == 0 < outside
+
+
+def kept_arrays(scanning, activation):
+    """How many arrays of all steps the loop forward in time leaves behind."""
+
+    def loss(w, h, xs):
+        def step(h, x):
+            return activation(h @ w["kernel"] + x), None
+
+        return jnp.sum(scanning(step, h, xs)[0])
+
+    jaxpr = jax.make_jaxpr(jax.grad(loss))(*arguments(5)).jaxpr
+    loops = [one for one in jaxpr.eqns if one.primitive.name == "scan"]
+    shapes = [variable.aval.shape for variable in loops[0].outvars]
+    return shapes.count((5, BATCH, SIZE))
+
+
+def test_the_gradient_of_tanh_keeps_one_array():
+    def of_tanh(scanning):
+        return kept_arrays(scanning, jnp.tanh) - kept_arrays(scanning, lambda x: x)
+
+    assert of_tanh(scan) == 1 < of_tanh(jax.lax.scan)
 
 
 @pytest.mark.parametrize("step", [with_a_bias, one_kernel_twice])

@@ -1,7 +1,8 @@
 """A scan over time that leaves the gradients of weights for afterwards.
 
-A *tap* is an input of zeros that stands beside the result of a product. Nobody reads
-it; its gradient is that of the result, which is all that the weight's own needs.
+A *tap* is an input of zeros that stands beside the result of a product or of a sum.
+Nobody reads it; its gradient is that of the result, which is all that the weight's own
+needs.
 """
 
 import dataclasses
@@ -30,9 +31,9 @@ def scan(
     A matrix with which every step multiplies gets a term of its gradient from every
     step. `jax.lax.scan` adds them up in the loop backwards in time: a small product in
     each step, whose sum devices with other environments have to be told each time. Here
-    the loop keeps what it has multiplied, and the gradient is one product after it.
-    What depends on weights alone, such as a bias for every row, is computed before the
-    loop, and its gradient after it.
+    the loop keeps what it has multiplied, and the gradient is one product after it. A
+    bias that every step adds gets its gradient by one sum, after the loop as well. What
+    depends on weights alone is computed before the loop, and its gradient after it.
 
     JAX refuses forward-mode differentiation, as of all `jax.custom_vjp`.
 
@@ -53,7 +54,7 @@ def scan(
     )
     if _is_plain(traced, init, results):
         body, constants = _hoisted(traced, jtu.tree_structure(results))
-        if body.products:
+        if body.uses:
             return _scan(body, constants, init, xs)
     return jax.lax.scan(step, init, xs)
 
@@ -95,11 +96,11 @@ def _is_plain(traced: Any, init: Any, results: Any) -> bool:
 
 
 @final
-class _Product(NamedTuple):
-    """A matrix product with a constant of the loop.
+class _Use(NamedTuple):
+    """A matrix product with a constant of the loop, or a sum.
 
     - `constant`: its number among the constants.
-    - `side`: which operand of the product it is, 0 or 1.
+    - `side`: which operand it is, 0 or 1.
     """
 
     constant: int
@@ -115,7 +116,7 @@ class _Body:
     - `constants`, `inputs`, `results`: its variables; inputs are those of a carry and a
       step of `xs`, results those of the next carry and an output.
     - `structure`: of the results.
-    - `products`: by the number of their equation.
+    - `uses`: of constants whose gradients can wait, by the number of the equation.
     """
 
     equations: Sequence[Any]
@@ -123,7 +124,7 @@ class _Body:
     inputs: Sequence[Any]
     results: Sequence[Any]
     structure: Any
-    products: Mapping[int, _Product]
+    uses: Mapping[int, _Use]
 
     def step(
         self, constants: list[Array], carry: Any, x: Any, tapped: "_Tapped"
@@ -141,8 +142,9 @@ class _Body:
         for number, equation in enumerate(self.equations):
             operands = _read(values, equation.invars)
             if number in tapped.taps:
-                side = self.products[number].side
-                others[number] = operands[1 - side]
+                side = self.uses[number].side
+                if equation.primitive.name == "dot_general":
+                    others[number] = operands[1 - side]
                 operands[side] = tapped.weights[number]
             results = _evaluated(equation, operands)
             if number in tapped.taps:
@@ -153,27 +155,29 @@ class _Body:
         return next_carry, output, others
 
     def taps(self, length: int) -> dict[int, Inexact[Array, "T ..."]]:
-        """A tap for every product in every step."""
-        results = {key: self.equations[key].outvars[0].aval for key in self.products}
+        """A tap for each of the uses in every step."""
+        results = {key: self.equations[key].outvars[0].aval for key in self.uses}
         return {
             number: jnp.zeros((length, *result.shape), result.dtype)
             for number, result in results.items()
         }
 
     def gradient(
-        self, number: int, others: Inexact[Array, "T ..."], cotangent: Array
+        self, number: int, others: Mapping[int, Array], cotangent: Array
     ) -> Array:
-        """Of the constant of a product, out of all steps at once.
+        """Of the constant of a product or a sum, out of all steps at once.
 
         **Arguments:**
 
-        - `number`: the product's.
-        - `others`: the other operands, in all steps.
+        - `number`: the equation's.
+        - `others`: the other operands of products, in all steps.
         - `cotangent`: of the results.
         """
-        equation, side = self.equations[number], self.products[number].side
+        equation, side = self.equations[number], self.uses[number].side
+        if number not in others:
+            return _sum_to(equation.invars[side].aval.shape, cotangent)
         contracted, _ = equation.params["dimension_numbers"]
-        inputs = jnp.moveaxis(others, 1 + contracted[1 - side][0], -1)
+        inputs = jnp.moveaxis(others[number], 1 + contracted[1 - side][0], -1)
         # Of the axes of a result, the left operand's is the first.
         outputs = jnp.moveaxis(cotangent, 1 + side, -1)
         gradient = jax.lax.dot_general(
@@ -190,7 +194,7 @@ class _Body:
 
 @final
 class _Tapped(NamedTuple):
-    """Products whose constants get no gradient in the loop, by their number.
+    """Equations whose constants get no gradient in the loop, by their number.
 
     - `weights`: the constants once more, from outside of the function that is
       differentiated. `stop_gradient` would stop the gradient of a gradient as well.
@@ -230,29 +234,49 @@ def _hoisted(traced: Any, structure: Any) -> tuple[_Body, list[Array]]:
         jaxpr.invars,
         jaxpr.outvars,
         structure,
-        _products_with(constants, equations),
+        _uses_of(constants, equations),
     )
     return body, [known[variable] for variable in constants]
 
 
-def _products_with(
-    constants: Sequence[Any], equations: Sequence[Any]
-) -> dict[int, _Product]:
-    """Products of a constant matrix and one that is not, by number of the equation."""
-    found: dict[int, _Product] = {}
+def _uses_of(constants: Sequence[Any], equations: Sequence[Any]) -> dict[int, _Use]:
+    """Products and sums of a constant and what is none, by number of the equation."""
+    found: dict[int, _Use] = {}
     for number, equation in enumerate(equations):
-        if equation.primitive.name != "dot_general":
-            continue
-        kinds = [atom.aval for atom in equation.invars]
-        (contracted, _), (batch, _) = equation.params["dimension_numbers"]
-        is_of_matrices = all(len(kind.shape) == 2 for kind in kinds) and not batch
-        is_of_numbers = all(jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds)
-        if not (is_of_matrices and is_of_numbers and len(contracted) == 1):
+        if not (_is_matrix_product(equation) or _is_sum(equation)):
             continue
         for side, atom in enumerate(equation.invars):
             if not isinstance(atom, Literal) and atom in constants:
-                found[number] = _Product(constants.index(atom), side)
+                found[number] = _Use(constants.index(atom), side)
     return found
+
+
+def _is_matrix_product(equation: Any) -> bool:
+    if equation.primitive.name != "dot_general":
+        return False
+    kinds = [atom.aval for atom in equation.invars]
+    (contracted, _), (batch, _) = equation.params["dimension_numbers"]
+    is_of_matrices = all(len(kind.shape) == 2 for kind in kinds) and not batch
+    is_of_numbers = all(jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds)
+    return is_of_matrices and is_of_numbers and len(contracted) == 1
+
+
+def _is_sum(equation: Any) -> bool:
+    kind = equation.outvars[0].aval
+    return equation.primitive.name == "add" and jnp.issubdtype(kind.dtype, jnp.inexact)
+
+
+def _sum_to(shape: tuple[int, ...], cotangent: Inexact[Array, "T ..."]) -> Array:
+    """The gradient of an operand of a sum that was the same all along.
+
+    **Arguments:**
+
+    - `shape`: the operand's: that of the results, but for axes of size 1, or no axes.
+    - `cotangent`: of the results.
+    """
+    sizes = shape or (1,) * (cotangent.ndim - 1)
+    repeated = [axis for axis, size in enumerate(sizes, start=1) if size == 1]
+    return jnp.sum(cotangent, axis=(0, *repeated)).reshape(shape)
 
 
 def _variables(atoms: Iterable[Any]) -> set[Any]:
@@ -266,6 +290,8 @@ def _read(values: Mapping[Any, Any], atoms: Iterable[Any]) -> list[Any]:
 def _evaluated(equation: Any, operands: list[Any]) -> list[Any]:
     """The results of an equation, as JAX's own interpreter computes them."""
     primitive = equation.primitive
+    if primitive.name == "tanh" and equation.params.get("accuracy") is None:
+        return [_tanh(operands[0])]
     bound = primitive.get_bind_params(equation.params)
     # Before JAX 0.10, functions were a value of their own.
     functions, parameters = bound if isinstance(bound, tuple) else ((), bound)
@@ -284,9 +310,7 @@ def _scan(body: _Body, constants: list[Array], init: Any, xs: Any) -> tuple[Any,
 
 
 def _forward(body: _Body, constants: list[Array], init: Any, xs: Any) -> Any:
-    weights = {
-        number: constants[product.constant] for number, product in body.products.items()
-    }
+    weights = {number: constants[use.constant] for number, use in body.uses.items()}
     numbers, fixed = eqx.partition((constants, init, xs), eqx.is_inexact_array)
 
     def run(numbers: Any, taps: Any) -> tuple[Any, Any]:
@@ -313,13 +337,25 @@ def _backward(body: _Body, residuals: Any, cotangents: Any) -> tuple[Any, Any, A
         lambda leaf: None if leaf.dtype == jax.dtypes.float0 else leaf, cotangents
     )
     (constants, init, xs), taps = pullback(wanted)
-    for number, product in body.products.items():
-        gradient = body.gradient(number, others[number], taps[number])
-        constants[product.constant] = constants[product.constant] + gradient
+    for number, use in body.uses.items():
+        gradient = body.gradient(number, others, taps[number])
+        constants[use.constant] = constants[use.constant] + gradient
     return constants, init, xs
 
 
 _scan.defvjp(_forward, _backward)
+
+
+@jax.custom_jvp
+def _tanh(x: Array) -> Array:
+    """As JAX's own, whose gradient keeps two arrays where one is enough."""
+    return jnp.tanh(x)
+
+
+@_tanh.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> Any:
+    result = _tanh(*primals)
+    return result, tangents[0] * ((1 + result) * (1 - result))
 
 
 @jax.custom_jvp
