@@ -33,6 +33,10 @@ def whole(x, dtype):
     return jtu.tree_map(rounded, x)
 
 
+def first_rows(x):
+    return jtu.tree_map(lambda leaf: leaf[:BATCH], x)
+
+
 def over_time(x):
     return jtu.tree_map(
         lambda leaf: jnp.stack([jnp.roll(leaf, t, axis=0) for t in range(LENGTH)]), x
@@ -47,12 +51,17 @@ def equations(jaxpr):
 
 
 def cut_off(module, x):
-    """How often a module makes whole numbers of others, or how it refuses the input."""
+    """How often a module makes whole numbers of others, or how it refuses the input.
+
+    - `module`, `x`: with shapes in the place of arrays.
+    """
 
     def both(module, carry, x):
         return module(carry, x), unroll(module, carry, over_time(x), IS_FIRST)
 
-    carry = module.initialize_state(jr.split(jr.key(0), BATCH))
+    carry = eqx.filter_eval_shape(
+        lambda module: module.initialize_state(jr.split(jr.key(0), BATCH)), module
+    )
     try:
         jaxpr, _, _ = eqx.filter_make_jaxpr(both)(module, carry, x)
     except CompositionError as error:
@@ -102,9 +111,9 @@ def main(memories):
     """
     found = {"cut off": {}, "differences": {}}
     for name, build in MODULES.items():
-        module, x = build(jr.key(0))
-        x = jtu.tree_map(lambda leaf: leaf[:BATCH], x)
-        found["cut off"][name] = cut_off(module, whole(x, "uint8"))
+        module, x = eqx.filter_eval_shape(build, jr.key(0))
+        x = jax.eval_shape(lambda x: whole(first_rows(x), "uint8"), x)
+        found["cut off"][name] = cut_off(module, x)
     modules, xs = bank(memories, key=jr.key(0))
     for dtype in DTYPES:
         wholes = over_time(whole(xs, dtype))

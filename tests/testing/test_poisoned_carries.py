@@ -18,7 +18,7 @@ from helpers import bits, tree_equal
 from nnx_ppo_fn import partition_trainable, Sequential, Stateless, unroll
 from nnx_ppo_fn._tree import is_key
 from nnx_ppo_fn.networks.unroll import unroll_by_step
-from testing.shipped_modules import bank, MODULES
+from testing.shipped_modules import bank, outlines
 from wrong_modules import ResetByMultiplication
 
 
@@ -97,15 +97,18 @@ def expect_untouched(module, x, key):
                     assert np.all(np.isfinite(leaf)), place
 
 
-def carries(build, kind):
+def carries(module, kind):
     """Whether a module carries keys, or numbers."""
-    keys = jr.split(jr.key(0), BATCH)
-    leaves = jtu.tree_leaves(build(keys[0])[0].initialize_state(keys))
-    return any(is_key(leaf) is (kind == "keys") for leaf in leaves)
+    born = eqx.filter_eval_shape(
+        lambda module, keys: module.initialize_state(keys),
+        module,
+        jr.split(jr.key(0), BATCH),
+    )
+    return any(is_key(leaf) is (kind == "keys") for leaf in jtu.tree_leaves(born))
 
 
 def groups(kind, count):
-    names = [name for name, build in MODULES.items() if carries(build, kind)]
+    names = [name for name, module in outlines().items() if carries(module, kind)]
     return [names[start::count] for start in range(count)]
 
 
