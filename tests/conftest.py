@@ -7,6 +7,8 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+from kernels import compile_faster
+
 
 # Before the first import of the package, so that every function in it is checked.
 install_import_hook(
@@ -18,6 +20,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Tests compile much and run little.
 jax.config.update("jax_disable_most_optimizations", True)
+compile_faster()
 
 
 @pytest.fixture

@@ -188,28 +188,43 @@ def test_shards_learn_from_the_very_environments_that_were_dealt(state):
 
 
 class Faulty(eqx.Module):
-    """The counting probe; where the counter hits `at`, something is not finite."""
+    """The counting probe; where the counter hits `at`, a field is what `info` says."""
 
     field: str
-    value: float
     at: int = 3
 
     def reset(self, key):
         state = ENV.reset(key)
-        cue = jr.bernoulli(key, 0.3)
-        return eqx.tree_at(lambda s: s.info, state, {**state.info, "faulty": cue})
+        added = {"faulty": jr.bernoulli(key, 0.3), "value": jnp.float32(0)}
+        return eqx.tree_at(lambda s: s.info, state, {**state.info, **added})
 
     def step(self, state, action):
-        faulty = state.info["faulty"]
+        added = {name: state.info[name] for name in ("faulty", "value")}
         next_state = ENV.step(state, action)
-        info = {**next_state.info, "faulty": faulty}
-        broken = faulty & (next_state.obs[0] == self.at)
+        broken = added["faulty"] & (next_state.obs[0] == self.at)
+        info = {**next_state.info, **added}
         next_state = eqx.tree_at(lambda s: s.info, next_state, info)
         return eqx.tree_at(
             lambda s: getattr(s, self.field),
             next_state,
-            jnp.where(broken, self.value, getattr(next_state, self.field)),
+            jnp.where(broken, added["value"], getattr(next_state, self.field)),
         )
+
+
+@ft.cache
+def before_a_fault(field):
+    """An environment, and a training in it, whose fault has no value yet."""
+    env = Faulty(field)
+    return env, new_state(env=env)
+
+
+def about_to_fail(field, value):
+    """They compile once for all values of a field."""
+    env, state = before_a_fault(field)
+    values = jnp.full(CONFIG.ppo.n_envs, value, jnp.float32)
+    return env, eqx.tree_at(
+        lambda s: s.rollout_state.env_state.info["value"], state, values
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,8 +239,7 @@ class Faulty(eqx.Module):
 def test_a_number_that_is_not_finite_stops_training_and_spoils_nothing(
     field, value, status
 ):
-    env = Faulty(field, float(value))
-    state = new_state(env=env)
+    env, state = about_to_fail(field, value)
     after, _ = step(env, state, CONFIG)
     assert after.status == status
     first = int(jnp.argmax(state.rollout_state.env_state.info["faulty"]))
@@ -242,9 +256,7 @@ def test_a_number_that_is_not_finite_stops_training_and_spoils_nothing(
 
 def test_a_reward_that_only_the_optimiser_cannot_take_stops_training_too():
     """A finite one, whose gradient's square is not: Adam would stand still for ever."""
-    after, _ = step(
-        Faulty("reward", 1e25), new_state(env=Faulty("reward", 1e25)), CONFIG
-    )
+    after, _ = step(*about_to_fail("reward", 1e25), CONFIG)
     assert after.status == Status.UPDATE_NOT_FINITE
 
 

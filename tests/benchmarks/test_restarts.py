@@ -12,6 +12,7 @@ from benchmarks import restart_ways, restarts
 from benchmarks.episodes import Episodes, LENGTHS
 from benchmarks.restart_ways import restarting, WAYS
 from benchmarks.stock import Stocking
+from kernels import AS_USERS
 from nnx_ppo_fn._keys import advance_keys
 from nnx_ppo_fn.algorithms import rollout
 from nnx_ppo_fn.algorithms.environments import reset_all, step_all
@@ -36,7 +37,7 @@ def starts_of(name, ends="always"):
         keys, state = restart(acting, stepped.done, keys, stepped)
         return (keys, state), (stepped.done, state.done, state.obs)
 
-    @jax.jit
+    @ft.partial(jax.jit, compiler_options=AS_USERS)
     def play(key):
         keys, draws = advance_keys(jr.split(key, ENVIRONMENTS))
         state = reset_all(acting, draws)
@@ -60,7 +61,8 @@ def links(ends="always", length=25):
 
         return jax.lax.scan(link, chain, length=length)[1]
 
-    return np.asarray(jax.jit(jax.vmap(of_one))(jr.split(jr.key(3), ENVIRONMENTS)))
+    of_each = jax.jit(jax.vmap(of_one), compiler_options=AS_USERS)
+    return np.asarray(of_each(jr.split(jr.key(3), ENVIRONMENTS)))
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import pytest
 
 from graphs import twelve_populations
 from helpers import assert_close, small_network, tree_equal
+from kernels import AS_USERS
 from nnx_ppo_fn import (
     CategoricalSampler,
     CompositionError,
@@ -36,7 +37,7 @@ from nnx_ppo_fn import (
 from nnx_ppo_fn.networks._wrapping import matching, selected
 from nnx_ppo_fn.networks.types import ACTIVATION_KEY, has_inference_flag
 from nnx_ppo_fn.testing import check_module
-from testing.shipped_modules import bank, MODULES, one_of_each_class
+from testing.shipped_modules import bank, one_of_each_class, outlines
 
 
 def layers(key):
@@ -94,8 +95,10 @@ def everything(network, x):
     state = network.initialize_state(jr.split(jr.key(2), rows))
     is_first = jnp.zeros((3, rows), jnp.bool_).at[0].set(True).at[1, 0].set(True)
     xs = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1], leaf]), x)
-    step = eqx.filter_jit(lambda network, state, x: network(state, x))
-    run = eqx.filter_jit(unroll)
+    step = eqx.filter_jit(
+        lambda network, state, x: network(state, x), compiler_options=AS_USERS
+    )
+    run = eqx.filter_jit(unroll, compiler_options=AS_USERS)
     said = {
         "step": step(network, state, x),
         "unroll": run(network, state, xs, is_first),
@@ -122,8 +125,7 @@ GROUPS = [(NAMES[0::2], False), (NAMES[1::2], False), (NAMES, True)]
 @pytest.mark.parametrize("names, inference", GROUPS)
 def test_looking_changes_no_bit_of_any_module(names, inference):
     if inference:
-        made = {name: MODULES[name](jr.key(0))[0] for name in names}
-        names = [name for name, module in made.items() if has_inference_flag(module)]
+        names = [name for name in names if has_inference_flag(outlines()[name])]
     network, x = bank(names, key=jr.key(0))
     network = eqx.nn.inference_mode(network, inference)
     expected, found = everything(network, x), everything(looked_at(network), x)
