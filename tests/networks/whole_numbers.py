@@ -1,5 +1,6 @@
 """Whole numbers as inputs, in a process without a type checker, as users have it."""
 
+import functools as ft
 import json
 import sys
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
 
+from kernels import AS_USERS
 from nnx_ppo_fn import CompositionError, partition_trainable, unroll
 from nnx_ppo_fn.networks.unroll import unroll_by_step
 from testing.shipped_modules import bank, MODULES
@@ -79,7 +81,7 @@ def weighted(leaf):
     return jnp.vdot(weights, leaf.astype(jnp.float32).ravel())
 
 
-@eqx.filter_jit
+@ft.partial(eqx.filter_jit, compiler_options=AS_USERS)
 def with_gradients(modules, xs):
     """The outputs of every module and the gradients of its parameters, both ways."""
     parameters, rest = partition_trainable(modules)
