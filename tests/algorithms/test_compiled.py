@@ -13,9 +13,9 @@ from nnx_ppo_fn.algorithms import compiled as compiled_module
 @pytest.fixture
 def asked_again():
     """Lets the question be asked anew, and forgets what was answered."""
-    step_compiler_options.cache_clear()
+    compiled_module._are_known.cache_clear()
     yield
-    step_compiler_options.cache_clear()
+    compiled_module._are_known.cache_clear()
 
 
 def test_the_compiler_takes_the_options_and_computes_the_same():
@@ -29,7 +29,7 @@ def test_on_a_cpu_that_knows_them_there_are_options():
     assert jax.default_backend() != "cpu" or step_compiler_options()
 
 
-def test_there_are_none_on_other_devices(monkeypatch, asked_again):
+def test_there_are_none_on_other_devices(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert step_compiler_options() is None
 
@@ -43,4 +43,10 @@ def test_there_are_none_that_the_compiler_does_not_know(monkeypatch, asked_again
 
 
 def test_an_option_that_no_compiler_knows_is_told_from_others():
-    assert not compiled_module._are_known({"xla_cpu_no_such_option": True})
+    assert not compiled_module._are_known((("xla_cpu_no_such_option", True),))
+
+
+def test_changing_what_it_gave_changes_nothing_for_others():
+    given = step_compiler_options() or pytest.skip("this device has none")
+    given["xla_cpu_use_fusion_emitters"] = True
+    assert step_compiler_options() != given

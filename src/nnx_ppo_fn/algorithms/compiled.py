@@ -11,7 +11,6 @@ UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs a few times only, so that compiling it is all of the cost."""
 
 
-@ft.cache
 def step_compiler_options() -> dict[str, bool] | None:
     """With which options `jax.jit` should compile training steps on this machine.
 
@@ -37,14 +36,15 @@ def step_compiler_options() -> dict[str, bool] | None:
     ```
     """
     options = {"xla_cpu_use_fusion_emitters": False}
-    is_known = jax.default_backend() == "cpu" and _are_known(options)
+    is_known = jax.default_backend() == "cpu" and _are_known(tuple(options.items()))
     return options if is_known else None
 
 
-def _are_known(options: dict[str, bool]) -> bool:
+@ft.cache
+def _are_known(options: tuple[tuple[str, bool], ...]) -> bool:
     """Whether the compiler takes these options; what it may be told changes."""
     try:
-        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except RuntimeError:
         return False
     return True
