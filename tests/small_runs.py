@@ -7,6 +7,8 @@ import equinox as eqx
 import jax.random as jr
 import jax.tree_util as jtu
 
+from nnx_ppo_fn import train_ppo
+from nnx_ppo_fn.algorithms import loop
 from nnx_ppo_fn.algorithms.step import new_training_state
 from nnx_ppo_fn.algorithms.types import TrainResult
 
@@ -52,6 +54,19 @@ def trained_at_once(env, network, config, *, log_fn, **_):
     """A `train_ppo` that has nothing to do."""
     log_fn({"losses/critic/mean": 1.0}, 1024)
     return result_of(env, network, config)
+
+
+def compiled_aloud(*arguments, **options):
+    """`train_ppo`, which says when its steps are about to go to the compiler."""
+    traced = loop.run_iterations
+
+    def run_iterations(*given):
+        results = traced(*given)
+        print("traced", flush=True)
+        return results
+
+    loop.run_iterations = run_iterations
+    return train_ppo(*arguments, **options)
 
 
 def trained_and_slow(env, network, config, *, log_fn, **_):

@@ -63,10 +63,9 @@ def end(process):
 
 
 def test_while_compiling_nothing_is_kept(tmp_path):
-    process = start([*SMALL, "--out", str(tmp_path / "run")])
-    wait_for(process, "compiling")
-    # Into the middle of it.
-    time.sleep(1)
+    arguments = [*SMALL, "--out", str(tmp_path / "run")]
+    process = start(arguments, "small_runs.compiled_aloud")
+    wait_for(process, "traced")
     process.send_signal(signal.SIGINT)
     code, _, complaint = end(process)
     assert code == 130
