@@ -7,7 +7,8 @@ needs.
 
 import dataclasses
 import functools as ft
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, cast, final, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -18,13 +19,19 @@ from jax.extend.core import Literal
 from jaxtyping import Array, Inexact
 
 from .._tree import merge_time, tree_map
+from ._equations import evaluated_for_gradients, read, variables
+from ._lean_scan import lean_scan, one_step
 
 
 Carry = TypeVar("Carry")
 
 
 def scan(
-    step: Callable[[Carry, Any], tuple[Carry, Any]], init: Carry, xs: Any
+    step: Callable[[Carry, Any], tuple[Carry, Any]],
+    init: Carry,
+    xs: Any,
+    *,
+    unroll: int = 1,
 ) -> tuple[Carry, Any]:
     """`jax.lax.scan`, but for how weights get their gradients.
 
@@ -44,24 +51,20 @@ def scan(
       a `jax.jit`, get their gradients in the loop.
     - `init`: the carry before the first step.
     - `xs`: leaves `[T, ...]`, at least one.
+    - `unroll`: how many steps a round of the compiled loop takes.
 
     **Returns:**
 
     The carry after the last step, and the outputs, leaves `[T, ...]`.
     """
     traced, results = jax.make_jaxpr(step, return_shape=True)(
-        init, tree_map(_one_step, xs)
+        init, tree_map(one_step, xs)
     )
     if _is_plain(traced, init, results):
-        body, constants = _hoisted(traced, jtu.tree_structure(results))
+        body, constants = _hoisted(traced, jtu.tree_structure(results), unroll)
         if body.uses:
             return _scan(body, constants, init, xs)
-    return jax.lax.scan(step, init, xs)
-
-
-def _one_step(leaf: Array) -> jax.ShapeDtypeStruct:
-    kind = jax.typeof(leaf)
-    return jax.ShapeDtypeStruct(kind.shape[1:], kind.dtype, weak_type=kind.weak_type)
+    return jax.lax.scan(step, init, xs, unroll=unroll)
 
 
 def _is_plain(traced: Any, init: Any, results: Any) -> bool:
@@ -80,8 +83,8 @@ def _is_plain(traced: Any, init: Any, results: Any) -> bool:
         varying = varying or getattr(kind, "vma", ())
         return bool(varying or getattr(mesh, "explicit_axes", ()))
 
-    variables = (*traced.jaxpr.constvars, *traced.jaxpr.invars)
-    if traced.effects or any(map(is_placed, variables)):
+    given = (*traced.jaxpr.constvars, *traced.jaxpr.invars)
+    if traced.effects or any(map(is_placed, given)):
         return False
     if not isinstance(results, tuple) or len(cast(tuple[Any, ...], results)) != 2:
         return False
@@ -117,6 +120,8 @@ class _Body:
       step of `xs`, results those of the next carry and an output.
     - `structure`: of the results.
     - `uses`: of constants whose gradients can wait, by the number of the equation.
+    - `used_otherwise`: numbers of constants that have other uses as well.
+    - `unroll`: how many steps a round of the compiled loop takes.
     """
 
     equations: Sequence[Any]
@@ -125,6 +130,8 @@ class _Body:
     results: Sequence[Any]
     structure: Any
     uses: Mapping[int, _Use]
+    used_otherwise: Set[int]
+    unroll: int
 
     def step(
         self, constants: list[Array], carry: Any, x: Any, tapped: "_Tapped"
@@ -140,27 +147,61 @@ class _Body:
         values.update(zip(self.inputs, given, strict=True))
         others: dict[int, Array] = {}
         for number, equation in enumerate(self.equations):
-            operands = _read(values, equation.invars)
+            operands = read(values, equation.invars)
             if number in tapped.taps:
                 side = self.uses[number].side
                 if equation.primitive.name == "dot_general":
                     others[number] = operands[1 - side]
                 operands[side] = tapped.weights[number]
-            results = _evaluated(equation, operands)
+            results = evaluated_for_gradients(equation, operands)
             if number in tapped.taps:
                 results = [_with_tap(results[0], tapped.taps[number])]
             values.update(zip(equation.outvars, results, strict=True))
-        results = _read(values, self.results)
-        next_carry, output = jtu.tree_unflatten(self.structure, results)
+        arrays = map(jnp.asarray, read(values, self.results))
+        next_carry, output = jtu.tree_unflatten(self.structure, arrays)
         return next_carry, output, others
 
-    def taps(self, length: int) -> dict[int, Inexact[Array, "T ..."]]:
-        """A tap for each of the uses in every step."""
-        results = {key: self.equations[key].outvars[0].aval for key in self.uses}
-        return {
-            number: jnp.zeros((length, *result.shape), result.dtype)
-            for number, result in results.items()
-        }
+    def differentiated(
+        self, constants: list[Array], carry: Any, x: Any
+    ) -> tuple[Any, Any, dict[int, Array]]:
+        """One step and its derivative.
+
+        **Returns:**
+
+        The next carry and the output; a function from their cotangents to those of
+        `loose` constants, the carry, and `x`, and to those of the taps; and the other
+        operands of the tapped products.
+        """
+        weights = {number: constants[use.constant] for number, use in self.uses.items()}
+        numbers, fixed = eqx.partition((carry, x), eqx.is_inexact_array)
+
+        def run(numbers: Any, taps: Any) -> tuple[Any, Any]:
+            loose, *given = numbers
+            carry, x = eqx.combine(tuple(given), fixed)
+            complete = eqx.combine(loose, constants)
+            tapped = _Tapped(weights, taps)
+            next_carry, output, others = self.step(complete, carry, x, tapped)
+            results, rest = eqx.partition((next_carry, output), eqx.is_inexact_array)
+            return results, (rest, others)
+
+        results, pullback, (rest, others) = jax.vjp(
+            run, (self.loose(constants), *numbers), self.taps(), has_aux=True
+        )
+        return eqx.combine(results, rest), pullback, others
+
+    def loose(self, constants: list[Array]) -> list[Array | None]:
+        """Constants that get a part of their gradient in the loop, and `None`."""
+        return [
+            constant
+            if number in self.used_otherwise and eqx.is_inexact_array(constant)
+            else None
+            for number, constant in enumerate(constants)
+        ]
+
+    def taps(self) -> dict[int, Inexact[Array, "..."]]:
+        """A tap for each of the uses in a step."""
+        kinds = {number: self.equations[number].outvars[0].aval for number in self.uses}
+        return {key: jnp.zeros(kind.shape, kind.dtype) for key, kind in kinds.items()}
 
     def gradient(
         self, number: int, others: Mapping[int, Array], cotangent: Array
@@ -205,36 +246,44 @@ class _Tapped(NamedTuple):
     taps: Mapping[int, Array]
 
 
-def _hoisted(traced: Any, structure: Any) -> tuple[_Body, list[Array]]:
+def _hoisted(traced: Any, structure: Any, unroll: int) -> tuple[_Body, list[Array]]:
     """The step, and the constants that it needs, computed as far as can be.
 
     **Arguments:**
 
     - `traced`: a closed jaxpr.
     - `structure`: of its results.
+    - `unroll`: as for `scan`.
     """
     jaxpr = traced.jaxpr
     constants = map(jnp.asarray, traced.consts)
     known: dict[Any, Array] = dict(zip(jaxpr.constvars, constants, strict=True))
     equations: list[Any] = []
     for equation in jaxpr.eqns:
-        read = _variables(equation.invars)
-        if read and read <= known.keys():
-            results = _evaluated(equation, _read(known, equation.invars))
+        read_here = variables(equation.invars)
+        if read_here and known.keys() >= set(read_here):
+            results = evaluated_for_gradients(equation, read(known, equation.invars))
             known.update(zip(equation.outvars, results, strict=True))
         else:
             equations.append(equation)
-    needed = _variables(jaxpr.outvars).union(
-        *(_variables(equation.invars) for equation in equations)
-    )
+    atoms = [atom for equation in equations for atom in equation.invars]
+    needed = Counter(variables([*atoms, *jaxpr.outvars]))
     constants = [variable for variable in known if variable in needed]
+    uses = _uses_of(constants, equations)
+    waiting = Counter(constants[use.constant] for use in uses.values())
     body = _Body(
-        equations,
-        constants,
-        jaxpr.invars,
-        jaxpr.outvars,
-        structure,
-        _uses_of(constants, equations),
+        equations=equations,
+        constants=constants,
+        inputs=jaxpr.invars,
+        results=jaxpr.outvars,
+        structure=structure,
+        uses=uses,
+        used_otherwise={
+            number
+            for number, variable in enumerate(constants)
+            if needed[variable] > waiting[variable]
+        },
+        unroll=unroll,
     )
     return body, [known[variable] for variable in constants]
 
@@ -279,83 +328,60 @@ def _sum_to(shape: tuple[int, ...], cotangent: Inexact[Array, "T ..."]) -> Array
     return jnp.sum(cotangent, axis=(0, *repeated)).reshape(shape)
 
 
-def _variables(atoms: Iterable[Any]) -> set[Any]:
-    return {atom for atom in atoms if not isinstance(atom, Literal)}
-
-
-def _read(values: Mapping[Any, Any], atoms: Iterable[Any]) -> list[Any]:
-    return [atom.val if isinstance(atom, Literal) else values[atom] for atom in atoms]
-
-
-def _evaluated(equation: Any, operands: list[Any]) -> list[Any]:
-    """The results of an equation, as JAX's own interpreter computes them."""
-    primitive = equation.primitive
-    if primitive.name == "tanh" and equation.params.get("accuracy") is None:
-        return [_tanh(operands[0])]
-    bound = primitive.get_bind_params(equation.params)
-    # Before JAX 0.10, functions were a value of their own.
-    functions, parameters = bound if isinstance(bound, tuple) else ((), bound)
-    with equation.ctx.manager:
-        results = primitive.bind(*functions, *operands, **parameters)
-    return list(results) if primitive.multiple_results else [results]
-
-
 @ft.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _scan(body: _Body, constants: list[Array], init: Any, xs: Any) -> tuple[Any, Any]:
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         next_carry, output, _ = body.step(constants, carry, x, _Tapped({}, {}))
-        return next_carry, output
+        return next_carry, (output,)
 
-    return jax.lax.scan(step, init, xs)
+    last, outputs = lean_scan(step, init, xs, unroll=body.unroll)
+    return last, outputs.stacked(0)
 
 
 def _forward(body: _Body, constants: list[Array], init: Any, xs: Any) -> Any:
-    weights = {number: constants[use.constant] for number, use in body.uses.items()}
-    numbers, fixed = eqx.partition((constants, init, xs), eqx.is_inexact_array)
+    """The results, and what the gradient of each step is made of."""
 
-    def run(numbers: Any, taps: Any) -> tuple[Any, Any]:
-        constants, init, xs = eqx.combine(numbers, fixed)
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        results, pullback, others = body.differentiated(constants, carry, x)
+        next_carry, output = results
+        return next_carry, (output, pullback, others)
 
-        def step(carry: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
-            x, taps = inputs
-            tapped = _Tapped(weights, taps)
-            next_carry, output, others = body.step(constants, carry, x, tapped)
-            return next_carry, (output, others)
-
-        last, (outputs, others) = jax.lax.scan(step, init, (xs, taps))
-        results, rest = eqx.partition((last, outputs), eqx.is_inexact_array)
-        return results, (rest, others)
-
-    taps = body.taps(len(jtu.tree_leaves(xs)[0]))
-    results, pullback, (rest, others) = jax.vjp(run, numbers, taps, has_aux=True)
-    return eqx.combine(results, rest), (pullback, others)
+    last, kept = lean_scan(step, init, xs, unroll=body.unroll)
+    return (last, kept.stacked(0)), (kept, constants)
 
 
 def _backward(body: _Body, residuals: Any, cotangents: Any) -> tuple[Any, Any, Any]:
-    pullback, others = residuals
-    wanted = tree_map(
+    kept, constants = residuals
+    of_last, of_output = tree_map(
         lambda leaf: None if leaf.dtype == jax.dtypes.float0 else leaf, cotangents
     )
-    (constants, init, xs), taps = pullback(wanted)
+    loose = body.loose(constants)
+
+    def step(carry: Any, inputs: Any) -> tuple[Any, Any]:
+        of_next, sums = carry
+        of_step, of_output = inputs
+        _, pullback, _ = kept.at_step(of_step)
+        (of_loose, of_carry, of_x), taps = pullback((of_next, of_output))
+        sums = tree_map(jnp.add, sums, of_loose)
+        return (of_carry, sums), (of_x, taps)
+
+    (of_init, sums), outputs = lean_scan(
+        step,
+        (of_last, tree_map(jnp.zeros_like, loose)),
+        (kept.of_steps, of_output),
+        reverse=True,
+        unroll=body.unroll,
+    )
+    of_xs, taps, others = outputs.stacked(0), outputs.stacked(1), kept.stacked(2)
+    gradients = list(sums)
     for number, use in body.uses.items():
         gradient = body.gradient(number, others, taps[number])
-        constants[use.constant] = constants[use.constant] + gradient
-    return constants, init, xs
+        before = gradients[use.constant]
+        gradients[use.constant] = gradient if before is None else before + gradient
+    return gradients, of_init, of_xs
 
 
 _scan.defvjp(_forward, _backward)
-
-
-@jax.custom_jvp
-def _tanh(x: Array) -> Array:
-    """As JAX's own, whose gradient keeps two arrays where one is enough."""
-    return jnp.tanh(x)
-
-
-@_tanh.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> Any:
-    result = _tanh(*primals)
-    return result, tangents[0] * ((1 + result) * (1 - result))
 
 
 @jax.custom_jvp

@@ -21,6 +21,10 @@ _MOST_PIECES = 8
 """More of them would compile slowly."""
 
 
+_BLOCKS_AT_ONCE = 2
+"""Each round of a loop copies what is kept of the time before it."""
+
+
 Span: TypeAlias = tuple[int, int]
 """A first step, and the one after the last."""
 
@@ -79,14 +83,35 @@ class _Input(NamedTuple):
 
     - `drive`: what it receives.
     - `extras`: its own and those of the connections to it, or `None`.
-    - `is_first`: where an episode begins.
-    - `same_episode`: where it has gone on for as long as a delay, by the delay.
     """
 
     drive: Any
     extras: Any
-    is_first: Any
-    same_episode: dict[int, Any]
+
+
+@final
+class _Episodes(NamedTuple):
+    """What members that take the same steps know of episodes, `[steps, B]`.
+
+    - `is_first`: where one begins.
+    - `goes_on`: where it has gone on for as long as a delay, by the delay.
+    """
+
+    is_first: Bool[Array, "steps B"]
+    goes_on: dict[int, Bool[Array, "steps B"]]
+
+
+@final
+class _Inputs(NamedTuple):
+    """All inputs of some blocks.
+
+    - `members`: by name.
+    - `episodes`: by how many steps members are ahead. Those that are ahead by as many
+      have one array for a delay, so that what they see of a member is one array too.
+    """
+
+    members: dict[str, _Input]
+    episodes: dict[int, _Episodes]
 
 
 @final
@@ -133,7 +158,7 @@ class _Cycle(NamedTuple):
         }
 
     def advance(
-        self, progress: _Progress, inputs: dict[str, _Input], spans: Spans
+        self, progress: _Progress, inputs: _Inputs, spans: Spans
     ) -> tuple[_Progress, dict[Name, Any]]:
         """One block, one member after the other.
 
@@ -148,7 +173,7 @@ class _Cycle(NamedTuple):
             if start == stop and _any_steps(spans):
                 continue
             now = _Progress(carries, latest)
-            part = self._run(name, now, inputs[name], spans[name])
+            part = self._run(name, now, inputs, spans[name])
             activity = part.outputs[name].output.astype(jnp.float32)
             latest[name] = latest[name].followed_by(activity)
             for child, result in part.outputs.items():
@@ -161,12 +186,12 @@ class _Cycle(NamedTuple):
         return _Progress(carries, latest), said
 
     def scan(
-        self, progress: _Progress, inputs: dict[str, _Input], blocks: int
+        self, progress: _Progress, inputs: _Inputs, blocks: int
     ) -> tuple[_Progress, dict[Name, Any]]:
         """Several blocks in which all members take part, from block 0 on."""
         first = self.spans(range(1), blocks * self.block + max(self.ahead.values()))
 
-        def advance(carry: Any, inputs: dict[str, _Input]) -> tuple[Any, Any]:
+        def advance(carry: Any, inputs: _Inputs) -> tuple[Any, Any]:
             carries, kept = carry
             latest = {name: _Latest(kept[name], self.ahead[name]) for name in kept}
             after, said = self.advance(_Progress(carries, latest), inputs, first)
@@ -180,17 +205,20 @@ class _Cycle(NamedTuple):
         stacked = tree_map(
             lambda leaf: leaf.reshape((blocks, self.block, *leaf.shape[1:])), inputs
         )
-        (carries, _), outputs = scan(advance, (progress.carries, kept), stacked)
+        (carries, _), outputs = scan(
+            advance, (progress.carries, kept), stacked, unroll=_BLOCKS_AT_ONCE
+        )
         activity, said = tree_map(
             lambda leaf: leaf.reshape((blocks * self.block, *leaf.shape[2:])), outputs
         )
         latest = {name: latest[name].followed_by(activity[name]) for name in self.ahead}
         return _Progress(carries, latest), said
 
-    def _run(self, name: str, progress: _Progress, given: _Input, span: Span) -> Call:
+    def _run(self, name: str, progress: _Progress, inputs: _Inputs, span: Span) -> Call:
         """A member and the connections to it, in a part of a block."""
         start, stop = span
-        is_first = given.is_first
+        given = inputs.members[name]
+        is_first, goes_on = inputs.episodes[self.ahead[name]]
         is_single = stop - start == 1
         run = _single_step(is_first[0]) if is_single else unrolled_children(is_first)
         part = self.call.inside(run, progress.carries, given.extras, is_first.shape)
@@ -200,7 +228,7 @@ class _Cycle(NamedTuple):
             activity = latest.between(start - delay, stop - delay)
             if delay == 0:
                 return activity
-            return jnp.where(given.same_episode[delay][..., None], activity, 0)
+            return jnp.where(goes_on[delay][..., None], activity, 0)
 
         drive = self.wiring.drive(part, name, given.drive, self.ahead, arriving)
         _ = self.wiring.activity(part, name, drive)
@@ -243,17 +271,14 @@ def unroll_cycle(
     given = call.rollout_extras
 
     def input_of(name: str) -> _Input:
-        delays = {one.delay for one in inner.values() if one.dst == name} - {0}
-        return _Input(
-            drives[name],
-            None
-            if given is None
-            else {key: given[key] for key in cycle.children(name)},
-            is_first,
-            {delay: reaches_back(begins, delay) for delay in delays},
-        )
+        if given is None:
+            return _Input(drives[name], None)
+        return _Input(drives[name], {key: given[key] for key in cycle.children(name)})
 
-    inputs = {name: input_of(name) for name in members}
+    delays = {one.delay for one in inner.values()} - {0}
+    goes_on = {delay: reaches_back(begins, delay) for delay in delays}
+    episodes = _Episodes(is_first, goes_on)
+    of_members = {name: input_of(name) for name in members}
     progress = _Progress(
         {key: call.carries[key] for name in members for key in cycle.children(name)},
         {name: _Latest((past.get(name, drives[name][:0]),), 0) for name in members},
@@ -261,11 +286,14 @@ def unroll_cycle(
     parts: list[dict[Name, Any]] = []
     for blocks in _phases(cycle, length):
         spans = cycle.spans(blocks, length)
-        part = {name: _cut(inputs[name], span) for name, span in spans.items()}
+        inputs = _Inputs(
+            {name: _cut(of_members[name], span) for name, span in spans.items()},
+            {ahead[name]: _cut(episodes, span) for name, span in spans.items()},
+        )
         if len(blocks) == 1:
-            progress, said = cycle.advance(progress, part, spans)
+            progress, said = cycle.advance(progress, inputs, spans)
         else:
-            progress, said = cycle.scan(progress, part, len(blocks))
+            progress, said = cycle.scan(progress, inputs, len(blocks))
         parts.append(said)
     for name, carry in progress.carries.items():
         pieces = [part[name] for part in parts if name in part]
