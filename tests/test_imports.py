@@ -16,7 +16,7 @@ PACKAGE = "nnx_ppo_fn"
 ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 
 LAYERS = (
-    ("_custom_types", "_expect", "_tree", "_keys", "_counter", "_moments"),
+    ("_custom_types", "_expect", "_tree", "_threefry", "_keys", "_counter", "_moments"),
     ("_bytes", "_suggest", "_extras", "_failures", "_files", "_xml", "video"),
     ("networks",),
     ("nnx",),

@@ -1,7 +1,10 @@
+import inspect
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
@@ -39,6 +42,11 @@ def test_derive_works_on_keys_of_any_shape(getkey):
         np.testing.assert_array_equal(
             data(derived[index]), data(derive(keys[index], "name"))
         )
+
+
+def test_keys_of_the_old_kind_are_refused():
+    with pytest.raises(TypeError, match=r"typed keys, jax.random.key.*uint32\[2\]"):
+        inspect.unwrap(derive)(jr.PRNGKey(0), "a name")
 
 
 def test_a_chain_never_repeats_a_key(getkey):

@@ -17,6 +17,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from ._custom_types import Keys
+from ._threefry import written_out
 from ._tree import is_key
 
 
@@ -56,12 +57,18 @@ def derive(keys: Key[Array, "*batch"], name: str) -> Key[Array, "*batch"]:
     **Returns:**
 
     Keys of the same shape.
+
+    **Raises:**
+
+    `TypeError` unless they are typed keys.
     """
+    if not is_key(keys):
+        raise TypeError(f"expected typed keys, jax.random.key(seed), got {_kind(keys)}")
     tag = jnp.uint32(crc32(name.encode()) | 0x8000_0000)
     fold = jr.fold_in
     for _ in range(keys.ndim):
         fold = jax.vmap(fold, in_axes=(0, None))
-    return fold(keys, tag)
+    return written_out(lambda keys: fold(keys, tag), keys)
 
 
 def one_per_environment(key: Key[Array, ""], count: int) -> Keys:

@@ -58,7 +58,7 @@ def compiled(k_steps):
     )
 
 
-@pytest.mark.parametrize("k_steps", [1, 3, LENGTH, 6])
+@pytest.mark.parametrize("k_steps", [1, 3, LENGTH, 6, 9])
 def test_an_unroll_is_what_lists_would_give(k_steps):
     delay = Delay(0.0, k_steps, -1.5)
 

@@ -15,6 +15,12 @@ from .._tree import select, tree_map
 _LONG_AGO = -(2**30)
 
 
+_MOST_SELECTED = 8
+"""Up to so many slots, a step writes all of them: XLA's older emitters, by which a CPU
+compiles training steps, go from row to row to write one. With more, a gradient that
+goes step by step would keep too much, a flag for each number of all slots."""
+
+
 @final
 class RingBuffer(eqx.Module):
     """What came in during the last `k` steps, for every environment.
@@ -54,7 +60,7 @@ class RingBuffer(eqx.Module):
 
     def write(self, x: Any) -> "RingBuffer":
         """The buffer with `x`, leaves `[B, ...]`, in the place of the oldest entry."""
-        write = jax.vmap(lambda row, slot, new: row.at[slot].set(new))
+        write = _selected_slot if self.size <= _MOST_SELECTED else jax.vmap(_set_slot)
         return RingBuffer(
             tree_map(lambda leaf, new: write(leaf, self.index, new), self.buffer, x),
             (self.index + 1) % self.size,
@@ -98,6 +104,16 @@ class RingBuffer(eqx.Module):
             return select(written, written_last, old)
 
         return RingBuffer(tree_map(after, self.buffer, xs, fresh.buffer), next_slot)
+
+
+def _set_slot(row: Array, slot: Array, new: Array) -> Array:
+    return row.at[slot].set(new)
+
+
+def _selected_slot(rows: Array, slots: Array, new: Array) -> Array:
+    """`_set_slot` in every row, by a select among all slots."""
+    is_written = jnp.arange(rows.shape[1], dtype=jnp.int32)[None] == slots[:, None]
+    return select(is_written, new[:, None].astype(rows.dtype), rows)
 
 
 @jax.vmap
