@@ -1,5 +1,6 @@
 """`python -m benchmarks`; `--help` lists the options."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,7 +39,9 @@ def _write(results: Results, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    # Here and not in `main`, since neither can be taken back.
+    # Here and not in `main`, since none of it can be taken back. Processes share a GPU,
+    # of which each would take three quarters for itself.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     keep_memory()
     jax.config.update("jax_num_cpu_devices", available_cores())
     main()

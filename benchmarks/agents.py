@@ -112,19 +112,19 @@ def _measure(
         jtu.tree_map(lambda leaf, seed=seed: jnp.copy(leaf[seed]), together)
         for seed in range(seeds)
     ]
-    alone, _ = compile_program(iterate, states[0], donated=0, trains=True)
+    alone = compile_program(iterate, states[0], donated=0, trains=True).run
 
     def in_a_row() -> Any:
         for seed in range(seeds):
             states[seed], _ = alone(states[seed])
         return states
 
-    side_by_side, _ = compile_program(
+    side_by_side = compile_program(
         jax.vmap(iterate), together, donated=0, trains=True
-    )
-    on_all, _ = compile_program(
+    ).run
+    on_all = compile_program(
         ft.partial(for_each_row, iterate, mesh=mesh), apart, donated=0, trains=True
-    )
+    ).run
     timings = take_turns(
         {
             "one by one": timed(in_a_row),

@@ -1,7 +1,6 @@
 """This library's programs."""
 
 import dataclasses
-import functools as ft
 from typing import Any
 
 import equinox as eqx
@@ -24,11 +23,11 @@ from nnx_ppo_fn import (
 
 from .networks import NETWORKS
 from .playing import Policy
-from .programs import compile_program, Cost, Program
+from .programs import compile_program, Compiled, Program
 from .ring import Ring
 from .settings import Cell
-from .storage import Storage, storage_of
-from .timing import feeding_back, timed
+from .storage import storage_of
+from .timing import feeding_back, Timed, timed
 
 
 NAME = "nnx_ppo_fn"
@@ -37,25 +36,15 @@ NAME = "nnx_ppo_fn"
 class Ours:
     """The programs of one cell, compiled when they are asked for."""
 
-    name = NAME
-
-    def __init__(self, cell: Cell, *, time_products: bool = False):
-        """Makes the network and the state that training starts from.
-
-        **Arguments:**
-
-        - `cell`: which.
-        - `time_products`: whether matrix products are timed by themselves as well.
-        """
+    def __init__(self, cell: Cell):
+        """Makes the network and the state that training starts from."""
         self.cell = cell
-        self.time_products = time_products
         self.env = Ring()
         self.config = TrainConfig(ppo=cell.config)
         network = NETWORKS[cell.network](jr.key(0))
         self.state: TrainingState = new_training_state(
             self.env, network, self.config, key=jr.key(1)
         )
-        self.storage: Storage | None = None
 
     @property
     def parameters(self) -> int:
@@ -72,20 +61,24 @@ class Ours:
         """
         return getattr(self, f"_{measure}")()
 
-    @ft.cached_property
-    def _compiled_rollout(self) -> tuple[Any, Cost]:
-        return self._compile(
+    def close(self) -> None:
+        """Nothing runs in the background."""
+
+    def _compiled_rollout(self) -> Compiled:
+        return compile_program(
             self._unroll, self.state.rollout_state, *self._network_arrays()
         )
 
     def _rollout(self) -> Program:
-        compiled, cost = self._compiled_rollout
-        call = feeding_back(compiled, self.state.rollout_state, *self._network_arrays())
-        return Program(call, self.cell.steps, cost)
+        unroll = self._compiled_rollout()
+        state = self.state.rollout_state
+        call = feeding_back(unroll.run, state, *self._network_arrays())
+        return self._program(call, unroll)
 
     def _replay(self) -> Program:
-        unroll, _ = self._compiled_rollout
-        _, rollout = unroll(self.state.rollout_state, *self._network_arrays())
+        _, rollout = self._compiled_rollout().run(
+            self.state.rollout_state, *self._network_arrays()
+        )
 
         def loss_and_gradient(parameters: Any, constants: Any, rollout: Any) -> Any:
             def loss(parameters: Any) -> Any:
@@ -95,39 +88,31 @@ class Ours:
             return jax.value_and_grad(loss, has_aux=True)(parameters)
 
         arguments = (*self._network_arrays(), rollout)
-        compiled, cost = self._compile(loss_and_gradient, *arguments, trains=True)
-        return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
+        replay = compile_program(loss_and_gradient, *arguments, trains=True)
+        return self._program(timed(lambda: replay.run(*arguments)), replay)
 
     def _step(self) -> Program:
-        program, compiled = self._compiled_step(self._copy_of_state(), self.config)
-        self.storage = storage_of(
-            compiled,
-            jax.eval_shape(
-                self._unroll, self.state.rollout_state, *self._network_arrays()
-            )[1],
-        )
-        return program
+        arguments = (self.state.rollout_state, *self._network_arrays())
+        _, rollout = jax.eval_shape(self._unroll, *arguments)
+        compiled = self._compiled_step(self.state, self.config)
+        call = feeding_back(compiled.run, self.state, self.config)
+        storage = storage_of(compiled.run, rollout)
+        return self._program(call, compiled)._replace(storage=storage)
 
     def _spread(self) -> Program:
         devices = jax.device_count()
         ppo = dataclasses.replace(self.config.ppo, n_shards=devices)
+        config = dataclasses.replace(self.config, ppo=ppo)
         mesh = jax.make_mesh((devices,), ("environments",))
-        state = on_mesh(self._copy_of_state(), mesh)
-        return self._compiled_step(state, dataclasses.replace(self.config, ppo=ppo))[0]
+        state = on_mesh(self.state, mesh)
+        compiled = self._compiled_step(state, config)
+        return self._program(feeding_back(compiled.run, state, config), compiled)
 
-    def _compiled_step(
-        self, state: TrainingState, config: TrainConfig
-    ) -> tuple[Program, Any]:
+    def _compiled_step(self, state: TrainingState, config: TrainConfig) -> Compiled:
         def step(state: Any, config: Any) -> Any:
             return ppo_step(self.env, state, config)
 
-        compiled, cost = self._compile(step, state, config, donated=0, trains=True)
-        call = feeding_back(compiled, state, config)
-        return Program(call, self.cell.steps, cost), compiled
-
-    def _copy_of_state(self) -> TrainingState:
-        """The first call takes a state's memory, which other programs still need."""
-        return jax.tree_util.tree_map(lambda leaf: leaf.copy(), self.state)
+        return compile_program(step, state, config, donated=0, trains=True)
 
     def _evaluation(self) -> Program:
         def play(parameters: Any, constants: Any, key: Any) -> Any:
@@ -140,11 +125,11 @@ class Ours:
             )
 
         arguments = (*self._network_arrays(), jr.key(2))
-        compiled, cost = self._compile(play, *arguments, trips=self.cell.rollout_length)
-        return Program(timed(lambda: compiled(*arguments)), self.cell.steps, cost)
+        played = compile_program(play, *arguments, trips=self.cell.rollout_length)
+        return self._program(timed(lambda: played.run(*arguments)), played)
 
-    def _compile(self, *arguments: Any, **options: Any) -> tuple[Any, Cost]:
-        return compile_program(*arguments, **options, time_products=self.time_products)
+    def _program(self, call: Timed, compiled: Compiled) -> Program:
+        return Program(call, self.cell.steps, compiled.cost, compiled.products)
 
     def _unroll(self, rollout_state: Any, parameters: Any, constants: Any) -> Any:
         network = self._network(parameters, constants)

@@ -77,9 +77,9 @@ def products(jaxpr: Any, *, trips: int = 1) -> list[Product]:
     return list(_products(jaxpr, 1, (), trips))
 
 
-def flops(jaxpr: Any, *, trips: int = 1) -> float:
-    """Multiplications and additions in all of the `products`."""
-    return _flops_of(products(jaxpr, trips=trips))
+def flops_of(found: Iterable[Product]) -> float:
+    """Multiplications and additions in some products."""
+    return math.fsum(one.flops for one in found)
 
 
 def _products(
@@ -97,7 +97,7 @@ def _products(
                 list(_products(branch, runs, loops, trips))
                 for branch in equation.params["branches"]
             ]
-            yield from min(branches, key=_flops_of)
+            yield from min(branches, key=flops_of)
         elif name in ("scan", "while"):
             length = equation.params["length"] if name == "scan" else trips
             for inner in _jaxprs_in(equation):
@@ -118,7 +118,3 @@ def _operation_of(equation: Any) -> Operation:
 
 def _jaxprs_in(equation: Any) -> list[Any]:
     return list(jaxprs_in_params(equation.params))
-
-
-def _flops_of(found: Iterable[Product]) -> float:
-    return math.fsum(one.flops for one in found)

@@ -8,8 +8,8 @@ import jax
 
 from nnx_ppo_fn import step_compiler_options
 
-from .alone import seconds_alone
-from .products import flops, products
+from .products import flops_of, Product, products
+from .storage import Storage
 from .timing import Timed
 
 
@@ -36,15 +36,15 @@ class Memory(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What the compiler says of a program.
+    """What a program costs, as its compiler says and its products show.
 
     - `lower_seconds`: of tracing it and writing it down for the compiler.
     - `compile_seconds`: of compiling it.
     - `memory`: `None` on a device whose compiler does not say.
     - `flops`: of the matrix products that it cannot do without.
     - `bytes`: what it must read and write at the least: its arguments and outputs.
-    - `products_seconds`: of the same products, each timed alone; `None` where they were
-      not.
+    - `products_seconds`: of the same products, each timed alone after the program was;
+      `None` where they were not.
     """
 
     lower_seconds: float
@@ -61,11 +61,45 @@ class Program(NamedTuple):
     - `call`: one call.
     - `steps`: environment steps that a call is worth.
     - `cost`: `None` where the peer compiles by itself.
+    - `products`: the matrix products that it cannot do without; none for a peer.
+    - `storage`: of this library's step alone.
     """
 
     call: Timed
     steps: int
     cost: Cost | None = None
+    products: tuple[Product, ...] = ()
+    storage: Storage | None = None
+
+
+class Opened(NamedTuple):
+    """What is known of a program that is ready to be called.
+
+    - `steps`, `cost`, `storage`: as in `Program`.
+    - `parameters`: how many numbers are trained.
+    """
+
+    steps: int
+    cost: Cost | None
+    parameters: int
+    storage: Storage | None = None
+
+    def with_products(self, seconds: float) -> "Opened":
+        """The same, with the seconds that its matrix products take alone."""
+        assert self.cost is not None
+        return self._replace(cost=self.cost._replace(products_seconds=seconds))
+
+
+class Compiled(NamedTuple):
+    """A function compiled ahead of its calls.
+
+    - `run`: takes the function's arguments.
+    - `cost`, `products`: as in `Program`.
+    """
+
+    run: Any
+    cost: Cost
+    products: tuple[Product, ...]
 
 
 def compile_program(
@@ -73,9 +107,8 @@ def compile_program(
     *arguments: Any,
     donated: int | None = None,
     trips: int = 1,
-    time_products: bool = False,
     trains: bool = False,
-) -> tuple[Any, Cost]:
+) -> Compiled:
     """Compiles a function ahead of its calls.
 
     **Arguments:**
@@ -83,12 +116,7 @@ def compile_program(
     - `function`, `arguments`: what will be called, and with what.
     - `donated`: position of an argument whose memory may be used again.
     - `trips`: how often the function's `while` loops run.
-    - `time_products`: whether its matrix products are timed by themselves as well.
     - `trains`: whether it is compiled as `train_ppo` compiles its steps.
-
-    **Returns:**
-
-    `(compiled, cost)`.
     """
     donate = () if donated is None else (donated,)
     options = step_compiler_options() if trains else None
@@ -99,18 +127,16 @@ def compile_program(
     lowered_at = time.perf_counter()
     compiled = lowered.compile()
     compiled_at = time.perf_counter()
+    found = tuple(products(traced.jaxpr, trips=trips))
     bytes_ = _bytes_of(traced.jaxpr.in_avals) + _bytes_of(traced.jaxpr.out_avals)
     cost = Cost(
         lower_seconds=lowered_at - start,
         compile_seconds=compiled_at - lowered_at,
         memory=_memory_of(compiled),
-        flops=flops(traced.jaxpr, trips=trips),
+        flops=flops_of(found),
         bytes=bytes_,
-        products_seconds=seconds_alone(products(traced.jaxpr, trips=trips))
-        if time_products
-        else None,
     )
-    return compiled, cost
+    return Compiled(compiled, cost, found)
 
 
 def _memory_of(compiled: Any) -> Memory | None:

@@ -6,7 +6,7 @@ from typing import final, NamedTuple
 from .agents import Agents
 from .compilations import Compilations
 from .device import Device
-from .programs import Cost, Program
+from .programs import Cost, Opened
 from .restarts import Restarts
 from .returns import Returns
 from .settings import Cell, Settings
@@ -51,6 +51,8 @@ class Ratio(NamedTuple):
     - `peer`, `network`, `environments`, `rollout_length`, `measure`: of what.
     - `speed`: the peer's seconds divided by this library's.
     - `compile_seconds`: this library's divided by the peer's.
+    - `of_products`: what `speed` would be if this library's products were all that it
+      did; `None` where they were not timed.
     """
 
     peer: str
@@ -60,6 +62,7 @@ class Ratio(NamedTuple):
     measure: str
     speed: Spread
     compile_seconds: float
+    of_products: float | None = None
 
 
 class Stored(NamedTuple):
@@ -99,10 +102,8 @@ def row_of(
     library: str,
     cell: Cell,
     measure: str,
-    program: Program,
+    program: Opened,
     timing: Timing,
-    *,
-    parameters: int,
 ) -> Row:
     """Puts together what is known of one program."""
     rollouts = program.steps / cell.steps
@@ -115,7 +116,7 @@ def row_of(
         environments=cell.environments,
         rollout_length=cell.rollout_length,
         measure=measure,
-        parameters=parameters,
+        parameters=program.parameters,
         steps_per_second=Spread.of([cell.steps / seconds for seconds in per_rollout]),
         seconds_per_rollout=Spread.of(per_rollout),
         first_call=timing.first_call,
@@ -165,12 +166,15 @@ def ratio_of(cell: Cell, ours: Row, theirs: Row, timings: tuple[Timing, ...]) ->
     """
     scale = theirs.seconds_per_rollout.median / Spread.of(timings[1].calls).median
     pairs = zip(timings[0].calls, timings[1].calls, strict=True)
+    speed = Spread.of([scale * their / our for our, their in pairs])
+    factor = times_products(ours)
     return Ratio(
         peer=theirs.library,
         network=cell.network,
         environments=cell.environments,
         rollout_length=cell.rollout_length,
         measure=ours.measure,
-        speed=Spread.of([scale * their / our for our, their in pairs]),
+        speed=speed,
         compile_seconds=ours.compile_seconds / theirs.compile_seconds,
+        of_products=speed.median * factor if factor else None,
     )

@@ -96,7 +96,7 @@ def roll_out(env: Episodes, way: Way, environments: int, steps: int) -> Timed:
     acting: Any = Stocking(env) if way.stocks else env
     state = initial_rollout_state(acting, network, jr.split(jr.key(1), environments))
     with restarting(way):
-        compiled, _ = compile_program(
+        compiled = compile_program(
             lambda state: unroll_env(acting, network, state, steps), state
         )
-    return feeding_back(compiled, state)
+    return feeding_back(compiled.run, state)

@@ -1,15 +1,15 @@
 """Goes through the grid."""
 
-import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import jax
 
 from .agents import measure_agents
 from .compilations import count_compilations
 from .device import describe_device
-from .ours import NAME, Ours
-from .peers.borders import Entry, find_peers, learners_of, Peer
+from .ours import NAME
+from .peers.borders import Entry, find_peers, learners_of
+from .processes import started
 from .programs import SPREAD
 from .records import ratio_of, Results, row_of, Stored
 from .restarts import measure_restarts
@@ -37,8 +37,8 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
             f"{cell.network}, {cell.environments} environments, "
             f"{cell.rollout_length} steps ({number} of {len(cells)})"
         )
-        with _opened(peers, cell) as opened:
-            _measure_cell(cell, opened, peers, results)
+        for measure in _measures(cell, is_quick=settings.quick):
+            _measure(cell, measure, peers, results)
     if settings.speed and settings.iterations:
         tell(f"compilations in {settings.iterations} iterations")
         results.compilations = count_compilations(settings.iterations)
@@ -61,20 +61,6 @@ def run(settings: Settings, tell: Callable[[str], None]) -> Results:
     return results
 
 
-@contextlib.contextmanager
-def _opened(peers: dict[str, Entry], cell: Cell) -> Generator[dict[str, Peer]]:
-    """The cell in every peer that has its network."""
-    with contextlib.ExitStack() as stack:
-        opened = {
-            name: entry.open(cell)
-            for name, entry in peers.items()
-            if cell.network in entry.NETWORKS
-        }
-        for peer in opened.values():
-            stack.callback(peer.close)
-        yield opened
-
-
 def _measures(cell: Cell, *, is_quick: bool) -> tuple[str, ...]:
     """The cell's measures, and the spread step where devices can take equal parts."""
     devices = jax.device_count()
@@ -84,39 +70,37 @@ def _measures(cell: Cell, *, is_quick: bool) -> tuple[str, ...]:
     return (*cell.measures, SPREAD)
 
 
-def _measure_cell(
-    cell: Cell, opened: dict[str, Peer], peers: dict[str, Entry], results: Results
+def _measure(
+    cell: Cell, measure: str, peers: dict[str, Entry], results: Results
 ) -> None:
-    ours = Ours(cell, time_products=not results.settings.quick)
-    for measure in _measures(cell, is_quick=results.settings.quick):
-        programs = {NAME: ours.program(measure)}
-        programs |= {
-            name: peer.program(measure)
-            for name, peer in opened.items()
-            if measure in peers[name].MEASURES
-        }
+    """One measure of a cell, in this library and in all peers that have it."""
+    settings = results.settings
+    having = (
+        name
+        for name, entry in peers.items()
+        if cell.network in entry.NETWORKS and measure in entry.MEASURES
+    )
+    with started((NAME, *having), cell, measure) as processes:
+        programs = {name: process.open() for name, process in processes.items()}
         timings = take_turns(
-            {name: program.call for name, program in programs.items()},
-            repeats=results.settings.repeats,
-            seconds=results.settings.seconds,
+            {name: process.call for name, process in processes.items()},
+            repeats=settings.repeats,
+            seconds=settings.seconds,
         )
-        rows = {
-            name: row_of(
-                name,
-                cell,
-                measure,
-                program,
-                timings[name],
-                parameters=ours.parameters if name == NAME else opened[name].parameters,
-            )
-            for name, program in programs.items()
-        }
-        results.rows += rows.values()
-        results.ratios += [
-            ratio_of(cell, rows[NAME], rows[name], (timings[NAME], timings[name]))
-            for name in programs
-            if name != NAME
-        ]
-    if ours.storage is not None:
+        if not settings.quick:
+            seconds = processes[NAME].products_seconds()
+            programs[NAME] = programs[NAME].with_products(seconds)
+    rows = {
+        name: row_of(name, cell, measure, program, timings[name])
+        for name, program in programs.items()
+    }
+    results.rows += rows.values()
+    results.ratios += [
+        ratio_of(cell, rows[NAME], rows[name], (timings[NAME], timings[name]))
+        for name in programs
+        if name != NAME
+    ]
+    storage = programs[NAME].storage
+    if measure == "step" and storage is not None:
         place = (cell.network, cell.environments, cell.rollout_length)
-        results.stored.append(Stored(*place, ours.storage))
+        results.stored.append(Stored(*place, storage))

@@ -70,6 +70,7 @@ def ratios_table(results: Results) -> Table:
         "peer",
         "times as fast",
         "(quartiles)",
+        "products alone",
         "compile time",
     )
     return [
@@ -83,6 +84,7 @@ def ratios_table(results: Results) -> Table:
                 ratio.peer,
                 f"{ratio.speed.median:.2f}",
                 f"{ratio.speed.lower_quartile:.2f}-{ratio.speed.upper_quartile:.2f}",
+                f"{ratio.of_products:.1f}" if ratio.of_products else "",
                 f"{ratio.compile_seconds:.2f} of its",
             )
             for ratio in results.ratios

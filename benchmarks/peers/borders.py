@@ -85,15 +85,19 @@ def find_peers() -> tuple[dict[str, Entry], dict[str, str]]:
     """The peers that are installed, and of the others what to do about it."""
     found: dict[str, Entry] = {}
     missing: dict[str, str] = {}
-    for name, (module, requirement) in PEERS.items():
+    for name, (_, requirement) in PEERS.items():
         try:
-            with as_released():
-                found[name] = importlib.import_module(  # pyright: ignore
-                    f"benchmarks.peers.{module}"
-                )
+            found[name] = load_peer(name)
         except ImportError as error:
             missing[name] = f"pip install {requirement}   # {error}"
     return found, missing
+
+
+def load_peer(name: str) -> Entry:
+    """Imports what runs one of `PEERS`, and thereby the library itself."""
+    module, _ = PEERS[name]
+    with as_released():
+        return importlib.import_module(f"benchmarks.peers.{module}")  # pyright: ignore
 
 
 @contextlib.contextmanager

@@ -3,9 +3,16 @@
 import pytest
 
 from benchmarks.device import Device
-from benchmarks.programs import Cost, Program
-from benchmarks.records import ratio_of, row_of, times_floor, times_products
-from benchmarks.settings import Cell
+from benchmarks.programs import Cost, Opened
+from benchmarks.records import (
+    ratio_of,
+    Results,
+    row_of,
+    times_floor,
+    times_products,
+)
+from benchmarks.settings import Cell, Settings
+from benchmarks.table import ratios_table
 from benchmarks.timing import Timing
 
 
@@ -35,17 +42,8 @@ DEVICE = Device(
 def rows(*, iterations=1):
     """Ours, and a peer's whose calls hold several rollouts."""
     steps = iterations * CELL.steps
-    ours = row_of(
-        "ours",
-        CELL,
-        "step",
-        Program(lambda: 0.0, CELL.steps, COST),
-        OURS,
-        parameters=3,
-    )
-    theirs = row_of(
-        "theirs", CELL, "step", Program(lambda: 0.0, steps), THEIRS, parameters=3
-    )
+    ours = row_of("ours", CELL, "step", Opened(CELL.steps, COST, 3), OURS)
+    theirs = row_of("theirs", CELL, "step", Opened(steps, None, 3), THEIRS)
     return ours, theirs
 
 
@@ -64,6 +62,18 @@ def test_a_ratio_above_one_says_that_we_are_faster(iterations, speed):
     ratio = ratio_of(CELL, ours, theirs, (OURS, THEIRS))
     assert ratio.speed.median == pytest.approx(speed)
     assert ratio.speed.lower_quartile == pytest.approx(0.9 * speed)
+
+
+def test_what_products_alone_would_reach():
+    """The row takes four times as long as its products."""
+    ours, theirs = rows()
+    ratio = ratio_of(CELL, ours, theirs, (OURS, THEIRS))
+    assert ratio.of_products == pytest.approx(4 * 5)
+    results = Results(Settings(), DEVICE, ratios=[ratio])
+    header, line = ratios_table(results)
+    assert dict(zip(header, line, strict=True))["products alone"] == "20.0"
+    unknown = ours._replace(cost=COST._replace(products_seconds=None))
+    assert ratio_of(CELL, unknown, theirs, (OURS, THEIRS)).of_products is None
 
 
 def test_compiling_is_what_a_first_call_takes_longer():
