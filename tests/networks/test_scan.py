@@ -96,6 +96,11 @@ def with_a_key_of_its_own(w, h, x):
     return jnp.tanh(h @ w["kernel"] + jr.normal(KEY, h.shape) + x)
 
 
+def with_gates(w, h, x):
+    gate = jax.nn.sigmoid(h @ w["kernel"] + x)
+    return gate * h + (1 - gate) * jnp.tanh(h @ w["other"])
+
+
 def without_products(w, h, x):
     return jnp.tanh(h * w["bias"][None] + x)
 
@@ -117,6 +122,7 @@ STEPS = [
     in_nested_functions,
     with_complex_numbers,
     with_a_key_of_its_own,
+    with_gates,
     without_products,
 ]
 
