@@ -1,9 +1,9 @@
 """JAX's default generator, Threefry, without a loop.
 
-On a CPU, JAX compiles Threefry as a loop over its rounds, each of a dozen tiny kernels.
-A link of a chain of keys is a block of two numbers for each environment: starting the
-kernels takes longer than what they compute. Here the rounds are written out, and a
-compiler makes one kernel of them. The bits are the same.
+On a CPU, JAX compiles Threefry as a loop over its rounds, four at a time, each time
+more than a dozen tiny kernels. A link of a chain of keys is a block of two numbers for
+each environment: starting the kernels takes longer than what they compute. Here the
+rounds are written out, and a compiler makes one kernel of them. The bits are the same.
 
 Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 """
