@@ -34,9 +34,9 @@ def _kinds(x: Any) -> list[Any]:
 
 
 def _written(cotangents: Sequence[Any], x: Any) -> list[Array]:
-    kind = x.aval
-    joined = jnp.zeros(kind.shape, kind.dtype)
-    starts = (0, kind.shape[-1] // 2)
+    # Zeros of the same type, which tells on which devices the rows are.
+    joined = ad.instantiate_zeros(ad.Zero(x.aval))
+    starts = (0, x.aval.shape[-1] // 2)
     for start, cotangent in zip(starts, cotangents, strict=True):
         if not isinstance(cotangent, ad.Zero):
             joined = jax.lax.dynamic_update_slice_in_dim(joined, cotangent, start, -1)
