@@ -68,3 +68,14 @@ def test_the_gradient_concatenates_nothing():
     traced = jax.make_jaxpr(jax.grad(lambda x: of_both(in_halves(x))))(X)
     names = {equation.primitive.name for equation in traced.eqns}
     assert "dynamic_update_slice" in names and "concatenate" not in names
+
+
+def test_rows_stay_on_their_devices():
+    kinds = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=kinds)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(X, jax.sharding.PartitionSpec("rows"))
+        gradient = jax.jit(jax.grad(lambda x: of_both(in_halves(x))))(x)
+    assert gradient.sharding.spec[0] == "rows"
+    expected = jax.grad(lambda x: of_both(in_halves_by_jax(x)))(X)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
