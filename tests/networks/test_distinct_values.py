@@ -40,7 +40,14 @@ def two_equal_ones(x):
 
 
 def of_other_types(x):
-    return x @ W, jax.lax.dot(x, HALF), x @ V, x.astype(HALF.dtype) @ HALF
+    dimensions = (((1,), (0,)), ((), ()))
+
+    def product(weight):
+        return jax.lax.dot_general(
+            x, weight, dimensions, preferred_element_type=jnp.float32
+        )
+
+    return product(W), product(HALF), product(V), x.astype(HALF.dtype) @ HALF
 
 
 def of_other_precision(x):
