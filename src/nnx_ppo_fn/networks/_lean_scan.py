@@ -6,18 +6,22 @@ are the same one.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array
 
 from .._tree import tree_map
-from ._distinct_values import DistinctValues, key_of
 from ._equations import evaluated, read
+
+
+_VIEWS = ("broadcast_in_dim", "reshape", "squeeze")
+"""Operations that cost nothing to repeat where their result is read."""
 
 
 @final
@@ -128,21 +132,21 @@ def lean_scan(
     traced, shapes = jax.make_jaxpr(step, return_shape=True)(
         init, tree_map(one_step, xs)
     )
-    jaxpr, given, values = traced.jaxpr, jtu.tree_leaves(xs), DistinctValues(traced)
+    jaxpr, given, values = traced.jaxpr, jtu.tree_leaves(xs), _Values(traced.jaxpr)
     size = jtu.tree_structure(init).num_leaves
     outputs = [values.origin(atom) for atom in jaxpr.outvars[size:]]
-    bases = {key_of(base): base for base, _ in outputs}
+    bases = {_key_of(base): base for base, _ in outputs}
 
+    constants = dict(zip(jaxpr.constvars, traced.consts, strict=True))
     literals = {
         key: base.val for key, base in bases.items() if isinstance(base, Literal)
     }
-    of_none = values.constants | literals
-    of_none = {key: jnp.asarray(one) for key, one in of_none.items()}
+    of_none = {key: jnp.asarray(one) for key, one in (constants | literals).items()}
     of_steps = dict(zip(jaxpr.invars[size:], given, strict=True))
     stored = [key for key in bases if key not in of_none and key not in of_steps]
 
     def lean(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        found = values.run([*carry, *x])
+        found = values.run(constants, [*carry, *x])
         next_carry = read(found, values.names(jaxpr.outvars[:size]))
         return next_carry, read(found, stored)
 
@@ -154,7 +158,7 @@ def lean_scan(
     others = [key for key in bases if key in of_none]
 
     def origin_of(base: Any, views: tuple[Any, ...]) -> _Origin:
-        key = key_of(base)
+        key = _key_of(base)
         keys = steps if key in of_steps else others
         return _Origin(keys.index(key), key in of_steps, views)
 
@@ -169,3 +173,85 @@ def one_step(leaf: Array) -> jax.ShapeDtypeStruct:
     """The type of a step of a leaf `[T, ...]`."""
     kind = jax.typeof(leaf)
     return jax.ShapeDtypeStruct(kind.shape[1:], kind.dtype, weak_type=kind.weak_type)
+
+
+class _Values:
+    """The distinct values of a traced function."""
+
+    def __init__(self, jaxpr: Any):
+        self._jaxpr = jaxpr
+        self._equations: list[Any] = []
+        self._same: dict[Any, Any] = {}
+        self._made_by: dict[Any, Any] = {}
+        seen: dict[Any, list[Any]] = {}
+        for equation in jaxpr.eqns:
+            key = self._key(equation)
+            twins = seen.get(key)
+            if twins is None:
+                seen[key] = equation.outvars
+                self._equations.append(equation)
+                self._made_by.update(dict.fromkeys(equation.outvars, equation))
+            else:
+                self._same.update(zip(equation.outvars, twins, strict=True))
+
+    def _key(self, equation: Any) -> Any:
+        """Equal for equations that do the same; of what prints, each one counts."""
+        if equation.effects:
+            return object()
+        key = (
+            equation.primitive,
+            tuple(map(_key_of, self.names(equation.invars))),
+            tuple(sorted(equation.params.items(), key=lambda entry: entry[0])),
+            # Which bits a key stands for is a matter of settings.
+            repr(equation.ctx),
+        )
+        try:
+            hash(key)
+        except TypeError:
+            return object()
+        return key
+
+    def names(self, atoms: Iterable[Any]) -> list[Any]:
+        """The first variables that have the values of some."""
+        return [
+            atom if isinstance(atom, Literal) else self._same.get(atom, atom)
+            for atom in atoms
+        ]
+
+    def origin(self, atom: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What a value is a view of, and the operations that make it of that."""
+        views: list[Any] = []
+        (base,) = self.names([atom])
+        while not isinstance(base, Literal) and base in self._made_by:
+            equation = self._made_by[base]
+            if not _is_view(equation):
+                break
+            views.append(equation)
+            (base,) = self.names(equation.invars)
+        return base, tuple(reversed(views))
+
+    def run(self, constants: Mapping[Any, Any], inputs: list[Any]) -> Any:
+        """All values, by variable."""
+        found = {**constants, **dict(zip(self._jaxpr.invars, inputs, strict=True))}
+        for equation in self._equations:
+            results = evaluated(equation, read(found, self.names(equation.invars)))
+            found.update(zip(equation.outvars, results, strict=True))
+        return found
+
+
+def _is_view(equation: Any) -> bool:
+    """Whether the result repeats or arranges the numbers of its one operand."""
+    name, operands = equation.primitive.name, equation.invars
+    if name == "reduce_sum":
+        # Over axes of size 1, as the gradient of a new axis.
+        return operands[0].aval.size == equation.outvars[0].aval.size
+    return name in _VIEWS and len(operands) == 1
+
+
+def _key_of(atom: Any) -> Any:
+    """Equal for one variable, and for literals of the same bits and type."""
+    if not isinstance(atom, Literal):
+        return atom
+    kind: Any = atom.aval
+    bits = np.asarray(atom.val, kind.dtype).tobytes()
+    return kind.shape, kind.dtype, kind.weak_type, bits
