@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 from ..._expect import is_real
 from ..._tree import shape_text
 from .._errors import CompositionError
-from .._halves import in_halves
 from .._trainable import Coefficient, contents, known
 
 
@@ -61,4 +60,5 @@ def halves(x: Any, meaning: str) -> tuple[Float[Array, "B n"], Float[Array, "B n
         raise CompositionError(
             f"expected x [B, 2 * action_size] ({meaning}), got {shape_text(x)}"
         )
-    return in_halves(jnp.asarray(x, jnp.float32))
+    first, second = jnp.split(jnp.asarray(x, jnp.float32), 2, axis=-1)
+    return first, second
