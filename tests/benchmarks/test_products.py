@@ -158,7 +158,8 @@ def test_a_recurrent_layer_loops_over_its_recurrent_products_alone(name, gates):
 def test_a_graph_loops_over_the_products_of_its_cycle_alone():
     length, batch = 7, 2
     in_loops = looped(products_of_the_replay("graph", length, batch))
-    # Three connections of the cycle, forward and backward.
+    # Three connections of the cycle, forward and backward. Two of them lead to the same
+    # population, and two come from the same one, which makes one product of both.
     assert {one.loops for one in in_loops} == {("scan",)}
-    flops_of_each = 2 * length * batch * MEMORY * MEMORY
-    assert [one.flops for one in in_loops] == [flops_of_each] * 6
+    of_one = 2 * length * batch * MEMORY * MEMORY
+    assert [one.flops for one in in_loops] == [of_one, 2 * of_one] * 2

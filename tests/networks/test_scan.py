@@ -214,8 +214,9 @@ def inside_and_outside(primitive, function, *given):
         (in_nested_functions, 5, 1),
         (with_a_bias, 2, 1),
         (two_kernels, 4, 2),
-        # In one place more than twice. Two of three gradients of operands are the same.
-        (one_kernel_twice, 5, 3),
+        # In one place more than twice, of which two are one product: they are added up.
+        # Two of three gradients of operands are the same.
+        (one_kernel_twice, 4, 3),
         # The two weights are multiplied once, and have a gradient each.
         (two_weights_multiplied, 2, 4),
     ],

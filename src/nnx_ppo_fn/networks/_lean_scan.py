@@ -17,11 +17,8 @@ from jax.extend.core import Literal
 from jaxtyping import Array
 
 from .._tree import tree_map
-from ._equations import evaluated, read
-
-
-_VIEWS = ("broadcast_in_dim", "reshape", "squeeze")
-"""Operations that cost nothing to repeat where their result is read."""
+from ._equations import evaluated, read, variables
+from ._sums_of_products import is_view, sums_of_products
 
 
 @final
@@ -132,21 +129,21 @@ def lean_scan(
     traced, shapes = jax.make_jaxpr(step, return_shape=True)(
         init, tree_map(one_step, xs)
     )
-    jaxpr, given, values = traced.jaxpr, jtu.tree_leaves(xs), _Values(traced.jaxpr)
+    jaxpr, given, values = traced.jaxpr, jtu.tree_leaves(xs), _Values(traced)
     size = jtu.tree_structure(init).num_leaves
     outputs = [values.origin(atom) for atom in jaxpr.outvars[size:]]
     bases = {_key_of(base): base for base, _ in outputs}
 
-    constants = dict(zip(jaxpr.constvars, traced.consts, strict=True))
     literals = {
         key: base.val for key, base in bases.items() if isinstance(base, Literal)
     }
-    of_none = {key: jnp.asarray(one) for key, one in (constants | literals).items()}
+    of_none = values.constants | literals
+    of_none = {key: jnp.asarray(one) for key, one in of_none.items()}
     of_steps = dict(zip(jaxpr.invars[size:], given, strict=True))
     stored = [key for key in bases if key not in of_none and key not in of_steps]
 
     def lean(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        found = values.run(constants, [*carry, *x])
+        found = values.run([*carry, *x])
         next_carry = read(found, values.names(jaxpr.outvars[:size]))
         return next_carry, read(found, stored)
 
@@ -178,8 +175,16 @@ def one_step(leaf: Array) -> jax.ShapeDtypeStruct:
 class _Values:
     """The distinct values of a traced function."""
 
-    def __init__(self, jaxpr: Any):
-        self._jaxpr = jaxpr
+    def __init__(self, traced: Any):
+        """**Arguments:**
+
+        - `traced`: a closed jaxpr. What it closes over are the constants.
+        """
+        jaxpr = traced.jaxpr
+        self._inputs: list[Any] = jaxpr.invars
+        self.constants: dict[Any, Any] = dict(
+            zip(jaxpr.constvars, traced.consts, strict=True)
+        )
         self._equations: list[Any] = []
         self._same: dict[Any, Any] = {}
         self._made_by: dict[Any, Any] = {}
@@ -193,6 +198,14 @@ class _Values:
                 self._made_by.update(dict.fromkeys(equation.outvars, equation))
             else:
                 self._same.update(zip(equation.outvars, twins, strict=True))
+        read_outside = set(variables(self.names(jaxpr.outvars)))
+        sums = sums_of_products(
+            self._equations, read_outside, self.constants, self.names
+        )
+        self._sums = {one.equations[-1].outvars[0]: one for one in sums}
+        self._summed_elsewhere = {
+            equation.outvars[0] for one in sums for equation in one.equations[:-1]
+        }
 
     def _key(self, equation: Any) -> Any:
         """Equal for equations that do the same; of what prints, each one counts."""
@@ -224,28 +237,30 @@ class _Values:
         (base,) = self.names([atom])
         while not isinstance(base, Literal) and base in self._made_by:
             equation = self._made_by[base]
-            if not _is_view(equation):
+            if not is_view(equation):
                 break
             views.append(equation)
             (base,) = self.names(equation.invars)
         return base, tuple(reversed(views))
 
-    def run(self, constants: Mapping[Any, Any], inputs: list[Any]) -> Any:
+    def run(self, inputs: list[Any]) -> dict[Any, Any]:
         """All values, by variable."""
-        found = {**constants, **dict(zip(self._jaxpr.invars, inputs, strict=True))}
+        found = {**self.constants, **dict(zip(self._inputs, inputs, strict=True))}
         for equation in self._equations:
-            results = evaluated(equation, read(found, self.names(equation.invars)))
+            results = self._results(equation, found)
             found.update(zip(equation.outvars, results, strict=True))
         return found
 
-
-def _is_view(equation: Any) -> bool:
-    """Whether the result repeats or arranges the numbers of its one operand."""
-    name, operands = equation.primitive.name, equation.invars
-    if name == "reduce_sum":
-        # Over axes of size 1, as the gradient of a new axis.
-        return operands[0].aval.size == equation.outvars[0].aval.size
-    return name in _VIEWS and len(operands) == 1
+    def _results(self, equation: Any, found: Mapping[Any, Any]) -> list[Any]:
+        """Of one equation, given all values before it."""
+        first: Any = next(iter(equation.outvars), None)
+        if first in self._summed_elsewhere:
+            return [jnp.zeros(first.aval.shape, first.aval.dtype)]
+        if first in self._sums:
+            summed = self._sums[first]
+            atoms = self.names(product.invars[0] for product in summed.equations)
+            return [summed.result(read(found, atoms))]
+        return evaluated(equation, read(found, self.names(equation.invars)))
 
 
 def _key_of(atom: Any) -> Any:

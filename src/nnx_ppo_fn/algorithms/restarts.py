@@ -1,0 +1,80 @@
+"""Begins episodes anew where some have ended."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from .._custom_types import Keys, PyTree
+from .._keys import advance_keys
+from .._tree import anywhere, into_groups, out_of_groups, select, tree_map
+from ..envs import RLEnv
+from .environments import reset_all
+
+
+AT_LEAST = 16
+"""How many environments a CPU resets at a time, if they are few altogether."""
+
+ROUNDS = 16
+"""In how many rounds a CPU resets all, if they are many."""
+
+
+def restart(
+    env: RLEnv, done: Bool[Array, " B"], keys: Keys, env_state: PyTree, n_shards: int
+) -> tuple[Keys, PyTree]:
+    """Fresh starts where an episode ended; nothing is paid while none does.
+
+    Among many environments some episode ends at nearly every step, but only a few do.
+    A CPU therefore resets a few at a time, until none is left. Other devices, which do
+    many things at once, reset all where some episode ended, and keep what is needed.
+
+    **Arguments:**
+
+    - `env`: the environment.
+    - `done`: whose episode ended.
+    - `keys`: the environments' chains, which a fresh start takes one link further.
+    - `env_state`: where the environments stand, leaves `[B, ...]`.
+    - `n_shards`: groups of neighbouring environments, of which each is looked through
+      by itself, so that no row is moved to another device.
+
+    **Returns:**
+
+    `(keys, env_state)`.
+    """
+    in_shard = len(done) // n_shards
+    size = _at_a_time(in_shard)
+
+    def begin(keys: Keys) -> tuple[Keys, PyTree]:
+        chain, starts = advance_keys(keys)
+        return chain, reset_all(env, starts)
+
+    def all_of_them() -> tuple[Keys, PyTree]:
+        return select(done, begin(keys), (keys, env_state))
+
+    if size == in_shard:
+        return jax.lax.cond(anywhere(done), all_of_them, lambda: (keys, env_state))
+
+    def some(left: Array, keys: Keys, env_state: PyTree) -> tuple[Array, Keys, PyTree]:
+        # Where fewer are left, the other rows are none, and nothing is set there.
+        (rows,) = jnp.nonzero(left, size=size, fill_value=in_shard)
+        fresh = begin(keys.at[rows].get(mode="clip"))
+        return tree_map(
+            lambda leaf, new: leaf.at[rows].set(new, mode="drop"),
+            (left, keys, env_state),
+            (jnp.zeros(size, jnp.bool_), *fresh),
+        )
+
+    _, keys, env_state = out_of_groups(
+        jax.lax.while_loop(
+            lambda loop: anywhere(loop[0]),
+            lambda loop: jax.vmap(some)(*loop),
+            into_groups((done, keys, env_state), n_shards),
+        )
+    )
+    return keys, env_state
+
+
+def _at_a_time(count: int) -> int:
+    """How many of so many environments are reset together."""
+    if jax.default_backend() != "cpu":
+        return count
+    return min(count, max(AT_LEAST, -(-count // ROUNDS)))
