@@ -23,6 +23,23 @@ def as_count(value: SupportsIndex, *, name: str, least: int = 1) -> int:
     return count
 
 
+def as_shards(value: SupportsIndex, batch: int, what: str) -> int:
+    """A count of equal groups of environments.
+
+    **Arguments:**
+
+    - `value`: an integer of Python or NumPy.
+    - `batch`: how many environments `what` has.
+    """
+    count = as_count(value, name="n_shards")
+    if batch % count:
+        raise ValueError(
+            f"{what} of {batch} environments cannot be divided into n_shards={count} "
+            f"equal groups; choose a divisor of {batch}"
+        )
+    return count
+
+
 def expect_range(name: str, value: Any, least: float, most: float) -> None:
     """Raises `TypeError` or `ValueError` unless `value` is a number in a range.
 

@@ -70,6 +70,31 @@ def split_time(tree: Tree, shape: tuple[int, ...]) -> Tree:
     return tree_map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), tree)
 
 
+def into_groups(tree: Tree, count: int, *, axis: int = 0) -> Tree:
+    """An axis of every leaf becomes two: of `count` groups, and of neighbours in one.
+
+    **Arguments:**
+
+    - `axis`: of leaves whose size there is a multiple of `count`.
+    """
+
+    def divided(leaf: Array) -> Array:
+        size = leaf.shape[axis] // count
+        return leaf.reshape((*leaf.shape[:axis], count, size, *leaf.shape[axis + 1 :]))
+
+    return tree_map(divided, tree)
+
+
+def out_of_groups(tree: Tree, *, axis: int = 0) -> Tree:
+    """The inverse of `into_groups`: two axes become one."""
+
+    def together(leaf: Array) -> Array:
+        size = leaf.shape[axis] * leaf.shape[axis + 1]
+        return leaf.reshape((*leaf.shape[:axis], size, *leaf.shape[axis + 2 :]))
+
+    return tree_map(together, tree)
+
+
 def take(tree: Tree, indices: Int[Array, "*which"], *, axis: int) -> Tree:
     """Some rows of every leaf.
 

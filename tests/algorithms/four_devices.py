@@ -90,7 +90,7 @@ def main():
     network = make_recurrent_actor_critic(3, 1, key=jr.key(0), hidden_features=HIDDEN)
     config = TrainConfig(
         ppo=PPOConfig(
-            n_envs=32, rollout_length=8, n_minibatches=4, n_epochs=2, n_shards=4
+            n_envs=128, rollout_length=8, n_minibatches=4, n_epochs=2, n_shards=4
         )
     )
     start = new_training_state(env, network, config, key=jr.key(1))

@@ -2,6 +2,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -126,6 +127,28 @@ def test_resets_are_not_paid_while_nobody_is_done(collected):
     assert (
         len(conditional) == 2 and sum("_uniform" in text for text in conditional) == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("n_shards", "error", "said"),
+    [
+        (
+            4,
+            ValueError,
+            "of 6 environments .* n_shards=4 .* divisor of 6",
+        ),
+        (0, ValueError, "n_shards must be at least 1"),
+        (2.0, TypeError, "n_shards must be an integer"),
+    ],
+)
+def test_groups_that_are_none_are_refused(collected, n_shards, error, said):
+    env, network, start, _, _ = collected
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(error, match=said):
+            unroll_env(env, network, start, 2, n_shards=n_shards)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_one_environment_and_one_step_are_enough():

@@ -45,7 +45,8 @@ def test_four_devices_do_what_one_does(four_devices, axes):
 def test_no_experience_is_moved(four_devices, axes):
     """Gradients, statistics and metrics are summed, and each device does its part.
 
-    A rollout has 32 x 8 steps of each of its fields, a minibatch a quarter of them.
+    A rollout has 128 x 8 steps of each of its fields, a minibatch a quarter of them.
+    The 32 environments of a device begin anew in two rounds, whenever they do.
     """
     found = four_devices[axes]
     gathered = [sum(sizes) for kind, sizes in found["moved"] if kind != "all-reduce"]

@@ -13,6 +13,7 @@ from benchmarks.episodes import Episodes, LENGTHS
 from benchmarks.restart_ways import restarting, WAYS
 from benchmarks.stock import Stocking
 from kernels import AS_USERS
+from nnx_ppo_fn import algorithms
 from nnx_ppo_fn._keys import advance_keys
 from nnx_ppo_fn.algorithms import rollout
 from nnx_ppo_fn.algorithms.environments import reset_all, step_all
@@ -28,7 +29,7 @@ def starts_of(name, ends="always"):
     way = WAYS[name]
     env = Episodes(ends)
     acting = Stocking(env) if way.stocks else env
-    restart = way.restart or rollout._restart
+    restart = way.restart or ft.partial(rollout.restart, n_shards=1)
     actions = jnp.zeros((ENVIRONMENTS, 8))
 
     def step(carry, _):
@@ -68,6 +69,7 @@ def links(ends="always", length=25):
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     monkeypatch.setattr(restart_ways, "GROUP", 2)
+    monkeypatch.setattr(algorithms.restarts, "AT_LEAST", 2)
 
 
 @pytest.mark.parametrize("ends", ["always", "together"])
@@ -126,7 +128,7 @@ def test_rollouts_restart_in_the_way_that_is_measured(monkeypatch):
         asked.append(type(env))
         return keys, state
 
-    own = rollout._restart
+    own = rollout.restart
     way = restart_ways.Way(restart, True, "all restarts")
     monkeypatch.setattr(restarts, "WAYS", {"library": WAYS["library"], "none": way})
     monkeypatch.setattr(restarts, "LENGTHS", {"never": LENGTHS["never"]})
@@ -134,7 +136,7 @@ def test_rollouts_restart_in_the_way_that_is_measured(monkeypatch):
     measured = restarts.measure_restarts(
         repeats=3, seconds=0.0, environments=2, steps=2, tell=lines.append
     )
-    assert set(asked) == {Stocking} and rollout._restart is own
+    assert set(asked) == {Stocking} and rollout.restart is own
     assert [(one.reset, one.way) for one in measured] == [
         ("cheap", "library"),
         ("cheap", "none"),
@@ -151,8 +153,8 @@ def test_rollouts_restart_in_the_way_that_is_measured(monkeypatch):
 
 
 def test_the_librarys_way_is_back_after_an_error():
-    own = rollout._restart
+    own = rollout.restart
     with pytest.raises(ZeroDivisionError), restarting(WAYS["pool"]):
-        assert rollout._restart is restart_ways.take_from_pool
+        assert rollout.restart is not own
         1 / 0  # noqa: B018
-    assert rollout._restart is own
+    assert rollout.restart is own

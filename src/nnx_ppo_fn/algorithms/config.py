@@ -51,9 +51,9 @@ class PPOConfig(eqx.Module):
     - `combine_advantages`: whether the advantages of several rewards are summed.
     - `n_epochs`: passes over a rollout.
     - `n_minibatches`: parts of each pass, each of whole environments.
-    - `n_shards`: groups of neighbouring environments, shuffled and replayed each by
-      itself. On a mesh of as many devices, or of a divisor, no experience is moved from
-      one device to another; see `on_mesh`.
+    - `n_shards`: groups of neighbouring environments, begun anew, shuffled and replayed
+      each by itself. On a mesh of as many devices, or of a divisor, no experience is
+      moved from one device to another; see `on_mesh`.
     - `critic_loss_weight`: weight of half the squared error of the values.
     - `gradient_clipping`: largest norm of a gradient, or `None`.
     - `weight_decay`: decoupled decay of the trainable weights, or `None`.

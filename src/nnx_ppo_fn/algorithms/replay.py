@@ -6,11 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from .._custom_types import PyTree
-from .._expect import as_count, expect_flags
-from .._tree import tree_map
+from .._expect import as_count, as_shards, expect_flags
+from .._tree import into_groups, out_of_groups, tree_map
 from ..networks.types import AnyModule, PPONetworkOutput, StatefulModuleOutput
 from ..networks.unroll import unroll
 from .types import Rollout
@@ -54,13 +53,7 @@ def replay(
     if chunk_length is not None:
         chunk_length = as_count(chunk_length, name="chunk_length")
     expect_flags(rematerialize=rematerialize)
-    n_shards = as_count(n_shards, name="n_shards")
-    batch = rollout.is_first.shape[1]
-    if batch % n_shards:
-        raise ValueError(
-            f"a rollout of {batch} environments cannot be divided into "
-            f"n_shards={n_shards} equal groups; choose a divisor of {batch}"
-        )
+    n_shards = as_shards(n_shards, rollout.is_first.shape[1], "a rollout")
     transitions = rollout.transitions
     inputs = (transitions.obs, rollout.is_first, transitions.rollout_extras)
     length = len(rollout.is_first)
@@ -104,21 +97,7 @@ def _in_shards(
     run: Any, carry: PyTree, inputs: PyTree, *, n_shards: int
 ) -> tuple[PyTree, PyTree]:
     """Maps over groups of neighbouring environments."""
-
-    def groups(leaf: Array, axis: int) -> Array:
-        size = leaf.shape[axis] // n_shards
-        shape = (*leaf.shape[:axis], n_shards, size, *leaf.shape[axis + 1 :])
-        return leaf.reshape(shape)
-
-    def together(leaf: Array, axis: int) -> Array:
-        size = leaf.shape[axis] * leaf.shape[axis + 1]
-        return leaf.reshape((*leaf.shape[:axis], size, *leaf.shape[axis + 2 :]))
-
     carry, outputs = jax.vmap(run, in_axes=(0, 1), out_axes=(0, 1))(
-        tree_map(lambda leaf: groups(leaf, 0), carry),
-        tree_map(lambda leaf: groups(leaf, 1), inputs),
+        into_groups(carry, n_shards), into_groups(inputs, n_shards, axis=1)
     )
-    return (
-        tree_map(lambda leaf: together(leaf, 0), carry),
-        tree_map(lambda leaf: together(leaf, 1), outputs),
-    )
+    return out_of_groups(carry), out_of_groups(outputs, axis=1)

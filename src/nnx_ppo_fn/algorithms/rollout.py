@@ -12,13 +12,15 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Bool, Float
 
 from .._custom_types import Keys, PyTree
+from .._expect import as_shards
 from .._keys import advance_keys, derive
 from .._tree import anywhere, select
 from ..envs import episode_flags, final_observation, RLEnv
 from ..networks.types import AnyModule
 from ..networks.unroll import reset_where
-from .environments import reset_all, start_all, step_all
+from .environments import start_all, step_all
 from .recording import record_activations_rollout as record_activations_rollout
+from .restarts import restart
 from .types import Rollout, RolloutState, Transition
 
 
@@ -45,7 +47,12 @@ def initial_rollout_state(env: RLEnv, network: AnyModule, keys: Keys) -> Rollout
 
 
 def unroll_env(
-    env: RLEnv, network: AnyModule, rollout_state: RolloutState, length: int
+    env: RLEnv,
+    network: AnyModule,
+    rollout_state: RolloutState,
+    length: int,
+    *,
+    n_shards: int = 1,
 ) -> tuple[RolloutState, Rollout]:
     """Takes `length` steps in every environment.
 
@@ -55,12 +62,21 @@ def unroll_env(
     - `network`: decides; its output must be a `PPONetworkOutput`.
     - `rollout_state`: where the environments stand, leaves `[B, ...]`.
     - `length`: steps per environment, `T`.
+    - `n_shards`: how many groups of neighbouring environments are looked through, each
+      by itself, for episodes that ended. On a mesh of as many devices, or of a divisor,
+      environments that begin anew then stay on their device.
 
     **Returns:**
 
     `(rollout_state, rollout)`. An episode that ends starts anew on the spot from a
     fresh `env.reset`; the network's carry is reset before its next step.
+
+    **Raises:**
+
+    `TypeError` and `ValueError` for an `n_shards` that is no count, and where the
+    environments cannot be divided into as many equal groups.
     """
+    n_shards = as_shards(n_shards, len(rollout_state.is_first), "a rollout state")
     copies = _Copies()
 
     def step(
@@ -78,7 +94,7 @@ def unroll_env(
             lambda: critic_value(network, decided.next_state, following),
             otherwise=jtu.tree_map(jnp.zeros_like, decided.output.value_estimates),
         )
-        keys, env_state = _restart(env, done, state.keys, stepped)
+        keys, env_state = restart(env, done, state.keys, stepped, n_shards)
         episode_return = state.episode_return + total_reward(stepped.reward)
         episode_length = state.episode_length + 1
         transition = Transition(
@@ -157,19 +173,6 @@ def _when_any(
         lambda: select(flags, compute(), otherwise),
         lambda: otherwise,
     )
-
-
-def _restart(
-    env: RLEnv, done: Bool[Array, " B"], keys: Keys, env_state: PyTree
-) -> tuple[Keys, PyTree]:
-    """Fresh starts where an episode ended; nothing is paid while none does."""
-
-    def restart() -> tuple[Keys, PyTree]:
-        chain, starts = advance_keys(keys)
-        fresh = reset_all(env, starts)
-        return select(done, (chain, fresh), (keys, env_state))
-
-    return jax.lax.cond(anywhere(done), restart, lambda: (keys, env_state))
 
 
 class _Copies:

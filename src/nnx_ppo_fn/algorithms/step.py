@@ -118,7 +118,11 @@ def _step(
     network = training_state.network
     next_key, iteration_key = advance_keys(training_state.key)
     rollout_state, rollout = unroll_env(
-        env, network, training_state.rollout_state, settings.rollout_length
+        env,
+        network,
+        training_state.rollout_state,
+        settings.rollout_length,
+        n_shards=settings.n_shards,
     )
     parameters, optimizer_state, update_metrics = update(
         training_state.parameters,
