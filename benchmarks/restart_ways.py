@@ -144,7 +144,7 @@ WAYS: Mapping[str, Way] = {
     "few or all": Way(
         reset_few_or_all,
         False,
-        "compiling one reset; on a mesh, rows that stay on their device",
+        "compiling one reset",
     ),
     "own spare": Way(take_own_spare, True, "memory: every state twice"),
     "pool": Way(
@@ -156,9 +156,9 @@ WAYS: Mapping[str, Way] = {
         take_first, True, "memory: every state twice; all starts but the first"
     ),
 }
-"""`"groups"` is what the library does on a CPU, written again for one group of 16 at a
-time: it shows how far two measurements of the same thing may be apart. `"if any"` is
-what it does elsewhere."""
+"""`"groups"` is what the library does on a CPU with 16 to 256 environments, written
+again: it shows how far two measurements of the same thing may be apart. `"if any"` is
+what it does on other devices."""
 
 
 def restarting(way: Way) -> contextlib.AbstractContextManager[Any]:
@@ -171,7 +171,7 @@ def restarting(way: Way) -> contextlib.AbstractContextManager[Any]:
 def _in_one_group(
     restart: Restart, env: Any, done: Flags, keys: Keys, state: Any, n_shards: int
 ) -> tuple[Keys, Any]:
-    """A way, called as the library's own."""
+    """A way, called as the library's own, without shards."""
     del n_shards
     return restart(env, done, keys, state)
 

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from helpers import tree_equal
 from nnx_ppo_fn._tree import (
     anywhere,
     canonical,
     entries,
+    into_groups,
     is_key,
     merge_time,
+    out_of_groups,
     select,
     shape_text,
     split_time,
@@ -64,6 +67,20 @@ def test_split_undoes_merge(shape):
     restored = split_time(merged, (length, batch))
     np.testing.assert_array_equal(restored["a"], tree["a"])
     np.testing.assert_array_equal(restored["b"][0], tree["b"][0])
+
+
+def test_groups_are_of_neighbours(getkey):
+    leaves = {
+        "numbers": np.arange(24).reshape(2, 12),
+        "keys": jr.split(getkey(), (2, 12)),
+    }
+    grouped = into_groups(leaves, 3, axis=1)
+    np.testing.assert_array_equal(
+        grouped["numbers"][1], [[12, 13, 14, 15], [16, 17, 18, 19], [20, 21, 22, 23]]
+    )
+    assert grouped["keys"].shape == (2, 3, 4)
+    assert tree_equal(out_of_groups(grouped, axis=1), leaves)
+    assert into_groups(leaves, 2)["numbers"].shape == (2, 1, 12)
 
 
 @settings(max_examples=20, deadline=None)

@@ -24,12 +24,17 @@ def as_count(value: SupportsIndex, *, name: str, least: int = 1) -> int:
 
 
 def as_shards(value: SupportsIndex, batch: int, what: str) -> int:
-    """A count of equal groups of environments.
+    """A count of equal groups of environments, as an `int`.
 
     **Arguments:**
 
     - `value`: an integer of Python or NumPy.
-    - `batch`: how many environments `what` has.
+    - `batch`: how many environments there are.
+    - `what`: has them, for the message.
+
+    **Raises:**
+
+    As `as_count`, and `ValueError` where `batch` is not a multiple of the count.
     """
     count = as_count(value, name="n_shards")
     if batch % count:

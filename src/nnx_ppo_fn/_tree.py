@@ -1,6 +1,5 @@
 """Operations on trees of arrays: selects, and the axes `T` and `B`."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast, TypeVar
 
@@ -60,9 +59,7 @@ def _(
 
 def merge_time(tree: Tree) -> Tree:
     """Leaves `[T, B, ...]` become `[T * B, ...]`."""
-    return tree_map(
-        lambda leaf: leaf.reshape((math.prod(leaf.shape[:2]), *leaf.shape[2:])), tree
-    )
+    return out_of_groups(tree)
 
 
 def split_time(tree: Tree, shape: tuple[int, ...]) -> Tree:
@@ -78,7 +75,7 @@ def into_groups(tree: Tree, count: int, *, axis: int = 0) -> Tree:
     - `axis`: of leaves whose size there is a multiple of `count`.
     """
 
-    def divided(leaf: Array) -> Array:
+    def divided(leaf: Any) -> Any:
         size = leaf.shape[axis] // count
         return leaf.reshape((*leaf.shape[:axis], count, size, *leaf.shape[axis + 1 :]))
 
@@ -88,7 +85,7 @@ def into_groups(tree: Tree, count: int, *, axis: int = 0) -> Tree:
 def out_of_groups(tree: Tree, *, axis: int = 0) -> Tree:
     """The inverse of `into_groups`: two axes become one."""
 
-    def together(leaf: Array) -> Array:
+    def together(leaf: Any) -> Any:
         size = leaf.shape[axis] * leaf.shape[axis + 1]
         return leaf.reshape((*leaf.shape[:axis], size, *leaf.shape[axis + 2 :]))
 
@@ -109,11 +106,9 @@ def take(tree: Tree, indices: Int[Array, "*which"], *, axis: int) -> Tree:
         return jnp.take(leaf, which, axis=axis, mode="clip")
 
     def some_of_each(leaf: Any) -> Array:
-        before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
-        size = leaf.shape[axis] // len(indices)
-        groups = leaf.reshape((*before, len(indices), size, *after))
+        groups = into_groups(leaf, len(indices), axis=axis)
         taken = jax.vmap(some, in_axes=(axis, 0), out_axes=axis)(groups, indices)
-        return taken.reshape((*before, indices.size, *after))
+        return out_of_groups(taken, axis=axis)
 
     if indices.ndim == 1:
         return tree_map(lambda leaf: some(leaf, indices), tree)

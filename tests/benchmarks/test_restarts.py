@@ -69,7 +69,7 @@ def links(ends="always", length=25):
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     monkeypatch.setattr(restart_ways, "GROUP", 2)
-    monkeypatch.setattr(algorithms.restarts, "AT_LEAST", 2)
+    monkeypatch.setattr(algorithms.restarts, "LEAST_AT_A_TIME", 2)
 
 
 @pytest.mark.parametrize("ends", ["always", "together"])

@@ -79,6 +79,12 @@ APART = {
     "half in half precision": lambda h, x: (
         jnp.dot(halved(h), HALF, preferred_element_type=jnp.float32) + x @ B
     ),
+    "behind a scalar mask": lambda h, x: (
+        jax.lax.select(True, h @ A, jnp.zeros((BATCH, SIZE))) + x @ B
+    ),
+    "in another order": lambda h, x: (
+        (h @ A).ravel() + (x @ B).ravel(order="F")
+    ).reshape(BATCH, SIZE),
     "in two ways": lambda h, x: h @ A + by_rows(x, B),
     "along two axes": lambda h, x: jnp.sum(
         (square(h) @ A)[None] + (square(x) @ B)[:, None], axis=0
@@ -137,6 +143,10 @@ def test_others_stay_apart(name):
     assert products(scanned(lean_scan, APART[name]), *GIVEN) == there
 
 
+def views(atom):
+    return atom, ()
+
+
 def set_of_products(step):
     """The different products of a step."""
     jaxpr = jax.make_jaxpr(step)(GIVEN[0], GIVEN[1][0]).jaxpr
@@ -163,7 +173,7 @@ def test_the_weight_is_made_before_the_loop():
         traced = jax.make_jaxpr(function)(GIVEN[0], GIVEN[1][0])
         jaxpr = traced.jaxpr
         constants = dict(zip(jaxpr.constvars, traced.consts, strict=True))
-        (found,) = sums_of_products(jaxpr.eqns, jaxpr.outvars, constants, list)
+        (found,) = sums_of_products(jaxpr.eqns, jaxpr.outvars, constants, list, views)
         return found.weight
 
     np.testing.assert_array_equal(

@@ -6,16 +6,16 @@ from jaxtyping import Array, Bool
 
 from .._custom_types import Keys, PyTree
 from .._keys import advance_keys
-from .._tree import anywhere, into_groups, out_of_groups, select, tree_map
+from .._tree import anywhere, into_groups, out_of_groups, select, take, tree_map
 from ..envs import RLEnv
 from .environments import reset_all
 
 
-AT_LEAST = 16
-"""How many environments a CPU resets at a time, if they are few altogether."""
+LEAST_AT_A_TIME = 16
+"""A CPU resets no fewer environments at a time, if there are as many."""
 
-ROUNDS = 16
-"""In how many rounds a CPU resets all, if they are many."""
+MOST_ROUNDS = 16
+"""A CPU resets all in no more rounds: of many, more are reset at a time."""
 
 
 def restart(
@@ -56,7 +56,7 @@ def restart(
     def some(left: Array, keys: Keys, env_state: PyTree) -> tuple[Array, Keys, PyTree]:
         # Where fewer are left, the other rows are none, and nothing is set there.
         (rows,) = jnp.nonzero(left, size=size, fill_value=in_shard)
-        fresh = begin(keys.at[rows].get(mode="clip"))
+        fresh = begin(take(keys, rows, axis=0))
         return tree_map(
             lambda leaf, new: leaf.at[rows].set(new, mode="drop"),
             (left, keys, env_state),
@@ -77,4 +77,4 @@ def _at_a_time(count: int) -> int:
     """How many of so many environments are reset together."""
     if jax.default_backend() != "cpu":
         return count
-    return min(count, max(AT_LEAST, -(-count // ROUNDS)))
+    return min(count, max(LEAST_AT_A_TIME, -(-count // MOST_ROUNDS)))

@@ -1,4 +1,4 @@
-"""Runs the equations of a jaxpr one by one."""
+"""Runs the equations of a jaxpr one by one, and tells what they do."""
 
 import functools as ft
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +28,25 @@ _ACTIVATIONS = {
     "logistic": _Activation(jax.lax.logistic, lambda result: result * (1 - result)),
 }
 """By the name of the primitive."""
+
+
+_VIEWS = ("broadcast_in_dim", "reshape", "squeeze")
+
+
+def is_view(equation: Any) -> bool:
+    """Whether the result repeats or arranges the numbers of its one operand."""
+    if equation.primitive.name == "reduce_sum":
+        # Over axes of size 1, as the gradient of a new axis.
+        return keeps_order(equation, equation.invars[0])
+    return equation.primitive.name in _VIEWS and len(equation.invars) == 1
+
+
+def keeps_order(equation: Any, operand: Any) -> bool:
+    """Whether a view of an operand, or a sum with others, has its numbers in a row."""
+    # A reshape may transpose as well.
+    is_transposed = equation.params.get("dimensions") is not None
+    is_whole = operand.aval.size == equation.outvars[0].aval.size
+    return is_whole and not is_transposed
 
 
 def variables(atoms: Iterable[Any]) -> list[Any]:

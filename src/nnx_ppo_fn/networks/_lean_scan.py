@@ -17,8 +17,8 @@ from jax.extend.core import Literal
 from jaxtyping import Array
 
 from .._tree import tree_map
-from ._equations import evaluated, read, variables
-from ._sums_of_products import is_view, sums_of_products
+from ._equations import evaluated, is_view, read, variables
+from ._sums_of_products import sums_of_products
 
 
 @final
@@ -200,7 +200,7 @@ class _Values:
                 self._same.update(zip(equation.outvars, twins, strict=True))
         read_outside = set(variables(self.names(jaxpr.outvars)))
         sums = sums_of_products(
-            self._equations, read_outside, self.constants, self.names
+            self._equations, read_outside, self.constants, self.names, self.origin
         )
         self._sums = {one.equations[-1].outvars[0]: one for one in sums}
         self._summed_elsewhere = {

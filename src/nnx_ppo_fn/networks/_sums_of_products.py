@@ -13,11 +13,7 @@ import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array
 
-from ._equations import evaluated
-
-
-VIEWS = ("broadcast_in_dim", "reshape", "squeeze")
-"""Operations that arrange or repeat the numbers of their operand."""
+from ._equations import evaluated, is_view, keeps_order
 
 
 @final
@@ -47,6 +43,7 @@ def sums_of_products(
     results: Collection[Any],
     constants: Mapping[Any, Array],
     names: Callable[[Iterable[Any]], list[Any]],
+    origin: Callable[[Any], tuple[Any, Any]],
 ) -> list[SumOfProducts]:
     """All of two products at least.
 
@@ -56,8 +53,9 @@ def sums_of_products(
     - `results`: its variables that are read from outside.
     - `constants`: by variable.
     - `names`: of variables with the same value, the same one.
+    - `origin`: what a value is a view of, and by which operations.
     """
-    paths = _Paths(equations, results, names)
+    paths = _Paths(equations, results, names, origin)
     found: dict[Any, list[Any]] = {}
     for equation in equations:
         if not _is_product(equation, constants):
@@ -71,15 +69,6 @@ def sums_of_products(
     return [_sum_of(group, constants) for group in found.values() if len(group) > 1]
 
 
-def is_view(equation: Any) -> bool:
-    """Whether the result repeats or arranges the numbers of its one operand."""
-    name, operands = equation.primitive.name, equation.invars
-    if name == "reduce_sum":
-        # Over axes of size 1, as the gradient of a new axis.
-        return _keeps_size(equation, operands[0])
-    return name in VIEWS and len(operands) == 1
-
-
 class _Paths:
     """Where values go that are used in one place alone."""
 
@@ -88,10 +77,11 @@ class _Paths:
         equations: Sequence[Any],
         results: Collection[Any],
         names: Callable[[Iterable[Any]], list[Any]],
+        origin: Callable[[Any], tuple[Any, Any]],
     ):
         self._names = names
+        self._origin = origin
         self._results = results
-        self._made_by = {made: one for one in equations for made in one.outvars}
         self._users: dict[Any, list[Any]] = {}
         for equation in equations:
             for atom in names(equation.invars):
@@ -114,7 +104,9 @@ class _Paths:
             if user.primitive.name == "select_n":
                 mask, *cases = operands
                 others = [case for case in cases if case is not variable]
-                if position == 0 or not all(map(self._is_zero, others)):
+                # The same for all rows is a literal, which cannot be told from others.
+                is_mask = position > 0 and not isinstance(mask, Literal)
+                if not is_mask or not all(map(self._is_zero, others)):
                     break
                 masks.append((mask, position))
             elif not _passes_on(user, position):
@@ -123,12 +115,8 @@ class _Paths:
         return variable, tuple(masks)
 
     def _is_zero(self, atom: Any) -> bool:
-        while not isinstance(atom, Literal):
-            equation = self._made_by.get(atom)
-            if equation is None or not is_view(equation):
-                return False
-            (atom,) = self._names(equation.invars)
-        return not np.any(atom.val)
+        base, _ = self._origin(atom)
+        return isinstance(base, Literal) and not np.any(base.val)
 
 
 def _passes_on(equation: Any, position: int) -> bool:
@@ -138,11 +126,7 @@ def _passes_on(equation: Any, position: int) -> bool:
         inner = equation.params["call_jaxpr"].jaxpr
         return not inner.eqns and inner.outvars == [inner.invars[position]]
     is_one = name in ("add", "add_any") or is_view(equation)
-    return is_one and _keeps_size(equation, operand)
-
-
-def _keeps_size(equation: Any, operand: Any) -> bool:
-    return operand.aval.size == equation.outvars[0].aval.size
+    return is_one and keeps_order(equation, operand)
 
 
 def _is_product(equation: Any, constants: Mapping[Any, Array]) -> bool:
