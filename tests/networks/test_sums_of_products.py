@@ -9,6 +9,7 @@ from jax.extend.core import jaxprs_in_params
 
 from nnx_ppo_fn.networks._lean_scan import lean_scan
 from nnx_ppo_fn.networks._sums_of_products import sums_of_products
+from nnx_ppo_fn.networks._taps import with_tap
 
 
 LENGTH, BATCH, SIZE = 5, 3, 4
@@ -16,8 +17,6 @@ A, B, C = (jr.normal(jr.key(n), (SIZE, SIZE)) / 2 for n in range(3))
 HALF = A.astype(jnp.bfloat16)
 WIDE = jr.normal(jr.key(3), (2 * SIZE, SIZE)) / 2
 MASK, OTHER_MASK = (jr.bernoulli(jr.key(n), 0.5, (BATCH, SIZE)) for n in (4, 5))
-FIRST = jax.custom_jvp(lambda first, second: first)
-FIRST.defjvp(lambda given, tangents: (given[0], sum(tangents)))
 
 
 def by_rows(x, matrix):
@@ -30,6 +29,17 @@ def halved(x):
 
 def wide(x):
     return x.astype(jnp.float32)
+
+
+@jax.custom_jvp
+def tenth(x):
+    """The same, with a tenth of the gradient."""
+    return x
+
+
+@tenth.defjvp
+def _(primals, tangents):
+    return tenth(*primals), tangents[0] / 10
 
 
 def square(x):
@@ -56,7 +66,7 @@ JOINED = {
     ),
     "behind one mask": lambda h, x: masked(h @ A) + masked(x @ B),
     "behind the other side": lambda h, x: unmasked(h @ A) + unmasked(x @ B),
-    "passed on": lambda h, x: FIRST(h @ A, x) + x @ B,
+    "with a tap": lambda h, x: with_tap(h @ A, x) + x @ B,
     "a long way": lambda h, x: jnp.sin(h + masked(x + masked(h @ A) + masked(x @ B))),
     "three": lambda h, x: h @ A + x @ B + jnp.tanh(h) @ C,
 }
@@ -89,7 +99,8 @@ APART = {
     "along two axes": lambda h, x: jnp.sum(
         (square(h) @ A)[None] + (square(x) @ B)[:, None], axis=0
     )[:BATCH],
-    "what is passed over": lambda h, x: FIRST(x, h @ A) + x @ B,
+    "in the tap": lambda h, x: with_tap(x, h @ A) + x @ B,
+    "with a derivative of its own": lambda h, x: tenth(h @ A) + x @ B,
 }
 
 

@@ -1,8 +1,7 @@
 """A scan over time that leaves the gradients of weights for afterwards.
 
-A *tap* is an input of zeros that stands beside the result of a product or of a sum.
-Nobody reads it; its gradient is that of the result, which is all that the weight's own
-needs.
+A tap beside the result of a product or of a sum has the gradient that the weight's own
+is made of.
 """
 
 import dataclasses
@@ -21,6 +20,7 @@ from jaxtyping import Array, Inexact
 from .._tree import merge_time, tree_map
 from ._equations import evaluated_for_gradients, read, variables
 from ._lean_scan import lean_scan, one_step
+from ._taps import with_tap
 
 
 Carry = TypeVar("Carry")
@@ -155,7 +155,7 @@ class _Body:
                 operands[side] = tapped.weights[number]
             results = evaluated_for_gradients(equation, operands)
             if number in tapped.taps:
-                results = [_with_tap(results[0], tapped.taps[number])]
+                results = [with_tap(results[0], tapped.taps[number])]
             values.update(zip(equation.outvars, results, strict=True))
         arrays = map(jnp.asarray, read(values, self.results))
         next_carry, output = jtu.tree_unflatten(self.structure, arrays)
@@ -382,16 +382,3 @@ def _backward(body: _Body, residuals: Any, cotangents: Any) -> tuple[Any, Any, A
 
 
 _scan.defvjp(_forward, _backward)
-
-
-@jax.custom_jvp
-def _with_tap(value: Array, tap: Array) -> Array:
-    """The value, whose cotangent `tap` gets as well. What `tap` is, nobody reads."""
-    del tap
-    return value
-
-
-@_with_tap.defjvp
-def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> Any:
-    value, tap = primals
-    return _with_tap(value, tap), cast(Any, tangents[0] + tangents[1])

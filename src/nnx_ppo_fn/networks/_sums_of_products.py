@@ -14,6 +14,7 @@ from jax.extend.core import Literal
 from jaxtyping import Array
 
 from ._equations import evaluated, is_view, keeps_order
+from ._taps import is_tapped
 
 
 @final
@@ -121,12 +122,10 @@ class _Paths:
 
 def _passes_on(equation: Any, position: int) -> bool:
     """Whether the result is an operand as it is, or that and something else."""
-    name, operand = equation.primitive.name, equation.invars[position]
-    if name == "custom_jvp_call":
-        inner = equation.params["call_jaxpr"].jaxpr
-        return not inner.eqns and inner.outvars == [inner.invars[position]]
-    is_one = name in ("add", "add_any") or is_view(equation)
-    return is_one and keeps_order(equation, operand)
+    if is_tapped(equation):
+        return position == 0
+    is_one = equation.primitive.name in ("add", "add_any") or is_view(equation)
+    return is_one and keeps_order(equation, equation.invars[position])
 
 
 def _is_product(equation: Any, constants: Mapping[Any, Array]) -> bool:
