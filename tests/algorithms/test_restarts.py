@@ -125,3 +125,29 @@ def test_other_devices_reset_all_at_once(monkeypatch):
     jax.block_until_ready(jax.jit(lambda *a: restart(env, *a, 1))(done, keys, state))
     jax.effects_barrier()
     assert len(told) == 64 > restarts.LEAST_AT_A_TIME
+
+
+@pytest.mark.parametrize("batch", [8, 40])
+def test_a_state_of_other_types_is_refused(batch):
+    keys, state = somewhere(batch)
+    done = jnp.zeros(batch, jnp.bool_)
+    narrow = eqx.tree_at(lambda state: state.obs, state, state.obs.astype(jnp.int8))
+    said = r"state.obs is float32\[3\] after env.reset, but int8\[3\] in the state"
+    with pytest.raises(TypeError, match=said):
+        run(Kinds(), done, keys, narrow, 1)
+    wide = eqx.tree_at(lambda state: state.obs, state, state.obs[:, :1])
+    with pytest.raises(TypeError, match=r"float32\[3\] .* but float32\[1\]"):
+        run(Kinds(), done, keys, wide, 1)
+
+
+def test_environments_may_be_placed_by_explicit_axes():
+    """With one device as with several; `ppo_step` on four is tested elsewhere."""
+    explicit = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((1,), ("environments",), axis_types=explicit)
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("environments"))
+    keys, state = somewhere(40)
+    done = jnp.arange(40) % 3 == 0
+    placed = jax.tree.map(lambda leaf: jax.device_put(leaf, place), (done, keys, state))
+    with jax.set_mesh(mesh):
+        got = run(Kinds(), *placed, 1)
+    assert_close(got, run(Kinds(), done, keys, state, 1), 1e-6)

@@ -2,11 +2,20 @@
 
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 from jaxtyping import Array, Bool
 
 from .._custom_types import Keys, PyTree
 from .._keys import advance_keys
-from .._tree import anywhere, into_groups, out_of_groups, select, take, tree_map
+from .._tree import (
+    anywhere,
+    by_path,
+    into_groups,
+    out_of_groups,
+    select,
+    take,
+    tree_map,
+)
 from ..envs import RLEnv
 from .environments import reset_all
 
@@ -39,13 +48,19 @@ def restart(
     **Returns:**
 
     `(keys, env_state)`.
+
+    **Raises:**
+
+    `TypeError` where a fresh start has other types than the states it goes among.
     """
     in_shard = len(done) // n_shards
-    size = _at_a_time(in_shard)
+    size = in_shard if _is_placed(done) else _at_a_time(in_shard)
 
     def begin(keys: Keys) -> tuple[Keys, PyTree]:
         chain, starts = advance_keys(keys)
-        return chain, reset_all(env, starts)
+        fresh = reset_all(env, starts)
+        _expect_same_types(fresh, env_state)
+        return chain, fresh
 
     def all_of_them() -> tuple[Keys, PyTree]:
         return select(done, begin(keys), (keys, env_state))
@@ -71,6 +86,27 @@ def restart(
         )
     )
     return keys, env_state
+
+
+def _expect_same_types(fresh: PyTree, env_state: PyTree) -> None:
+    pairs = zip(
+        by_path(fresh, "state").items(), jtu.tree_leaves(env_state), strict=False
+    )
+    for (path, new), old in pairs:
+        kinds = [f"{leaf.dtype}{list(leaf.shape[1:])}" for leaf in (new, old)]
+        if kinds[0] != kinds[1]:
+            raise TypeError(
+                f"{path} is {kinds[0]} after env.reset, but {kinds[1]} in the state of "
+                "the environments; go on in the environment that the state is of"
+            )
+
+
+def _is_placed(flags: Bool[Array, " B"]) -> bool:
+    """Whether types tell on which devices environments are, and rows cannot be picked.
+
+    `ppo_step` leaves that to the compiler.
+    """
+    return bool(jax.typeof(flags).sharding.mesh.explicit_axes)
 
 
 def _at_a_time(count: int) -> int:

@@ -69,12 +69,15 @@ def unroll_env(
     **Returns:**
 
     `(rollout_state, rollout)`. An episode that ends starts anew on the spot from a
-    fresh `env.reset`; the network's carry is reset before its next step.
+    fresh `env.reset`; the network's carry is reset before its next step. On a CPU,
+    more than 16 environments are reset in a loop that `jax.jvp` goes through, and
+    `jax.grad` with respect to states of the environments does not.
 
     **Raises:**
 
     `TypeError` and `ValueError` for an `n_shards` that is no count, and where the
-    environments cannot be divided into as many equal groups.
+    environments cannot be divided into as many equal groups; `TypeError` where the
+    state is of an environment whose `reset` gives other types.
     """
     n_shards = as_shards(n_shards, len(rollout_state.is_first), "a rollout state")
     copies = _Copies()
