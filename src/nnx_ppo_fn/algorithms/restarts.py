@@ -89,6 +89,10 @@ def restart(
 
 
 def _expect_same_types(fresh: PyTree, env_state: PyTree) -> None:
+    """Raises `TypeError` for leaves that would be cast or stretched when they are set.
+
+    What has another structure, JAX refuses by itself.
+    """
     pairs = zip(
         by_path(fresh, "state").items(), jtu.tree_leaves(env_state), strict=False
     )
