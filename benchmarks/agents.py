@@ -3,15 +3,10 @@
 import functools as ft
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import jax.random as jr
-import jax.tree_util as jtu
 
-from nnx_ppo_fn import new_training_state, ppo_step, presets
 from nnx_ppo_fn.algorithms.spreading import (
     available_cores,
     devices_for,
@@ -19,8 +14,10 @@ from nnx_ppo_fn.algorithms.spreading import (
     spread,
 )
 
+from .cores import on_every_core
 from .programs import compile_program
 from .timing import feeding_back, Spread, take_turns, timed
+from .trainings import Trainings
 
 
 ENVIRONMENT = "hidden-cartpole"
@@ -40,6 +37,8 @@ class Agents(NamedTuple):
       on one device, and as `train_seeds` does it on all devices.
     - `ratio`, `spread_ratio`: seconds side by side, and spread, as a part of those in a
       row.
+    - `cores_ratio`: the same for processes that have one core each, and as many of the
+      agents as the others; `None` where there are none.
     """
 
     environment: str
@@ -52,6 +51,7 @@ class Agents(NamedTuple):
     spread: Spread
     ratio: Spread
     spread_ratio: Spread
+    cores_ratio: Spread | None = None
 
 
 def measure_agents(
@@ -89,53 +89,29 @@ def _measure(
     seconds: float,
 ) -> Agents:
     jax.config.update("jax_num_cpu_devices", available_cores())
-    setup = presets.build(*preset, key=jr.key(0))
-    env, config = setup.train_env, setup.config
-    arrays, static = eqx.partition(setup.network, eqx.is_array)
     mesh = devices_for(seeds)
     seeds -= seeds % mesh.size
-
-    def begin(key: Any) -> Any:
-        network = eqx.combine(arrays, static)
-        return new_training_state(env, network, config, key=key)
-
-    def iterate(state: Any) -> tuple[Any, Any]:
-        return jax.lax.scan(
-            lambda state, _: (ppo_step(env, state, config)[0], None),
-            state,
-            length=iterations,
-        )
-
-    together = jax.jit(jax.vmap(begin))(jr.split(jr.key(1), seeds))
+    trainings = Trainings(preset, iterations)
+    iterate = trainings.iterate
+    together = trainings.begun(seeds)
     apart = spread(together, mesh)
-    states = [
-        jtu.tree_map(lambda leaf, seed=seed: jnp.copy(leaf[seed]), together)
-        for seed in range(seeds)
-    ]
-    alone = compile_program(iterate, states[0], donated=0, trains=True).run
-
-    def in_a_row() -> Any:
-        for seed in range(seeds):
-            states[seed], _ = alone(states[seed])
-        return states
-
     side_by_side = compile_program(
         jax.vmap(iterate), together, donated=0, trains=True
     ).run
     on_all = compile_program(
         ft.partial(for_each_row, iterate, mesh=mesh), apart, donated=0, trains=True
     ).run
-    timings = take_turns(
-        {
-            "one by one": timed(in_a_row),
-            "side by side": feeding_back(side_by_side, together),
-            "spread": feeding_back(on_all, apart),
-        },
-        repeats=repeats,
-        seconds=seconds,
-    )
+    programs = {
+        "one by one": timed(trainings.in_a_row(together, range(seeds))),
+        "side by side": feeding_back(side_by_side, together),
+        "spread": feeding_back(on_all, apart),
+    }
+    with on_every_core(preset, seeds, iterations=iterations) as processes:
+        if processes:
+            programs["a process on each core"] = processes
+        timings = take_turns(programs, repeats=repeats, seconds=seconds)
     calls = {name: timing.calls for name, timing in timings.items()}
-    per_iteration = config.ppo.steps_per_iteration
+    per_iteration = trainings.config.ppo.steps_per_iteration
     whole = -(-STEPS_TO_BALANCE // per_iteration)
 
     def per_minute(name: str) -> Spread:
@@ -159,4 +135,5 @@ def _measure(
         spread=per_minute("spread"),
         ratio=of_a_row("side by side"),
         spread_ratio=of_a_row("spread"),
+        cores_ratio=of_a_row("a process on each core") if processes else None,
     )

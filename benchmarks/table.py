@@ -170,13 +170,16 @@ def sentences(results: Results) -> list[str]:
         )
     if results.agents:
         agents = results.agents
-        said.append(
+        text = (
             f"agents per minute ({agents.environment}, {agents.policy}, "
             f"{agents.steps:,} steps each): {agents.one_by_one.median:.1f} one by one; "
             f"{agents.seeds} seeds side by side {agents.side_by_side.median:.1f}, in "
             f"{agents.ratio.median:.2f} of the time; spread over {agents.devices} "
             f"devices {agents.spread.median:.1f}, in {agents.spread_ratio.median:.2f}"
         )
+        if agents.cores_ratio:
+            text += f"; by a process on each core in {agents.cores_ratio.median:.2f}"
+        said.append(text)
     return said
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools as ft
 import json
+import os
 
 import pytest
 
@@ -13,6 +14,7 @@ from benchmarks.programs import MEASURES, SPREAD
 from benchmarks.records import times_floor, times_products
 from benchmarks.settings import Cell, Settings
 from benchmarks.table import report, rows_table
+from nnx_ppo_fn.algorithms.spreading import available_cores
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,8 @@ def test_agents_are_counted(results):
     assert trained.steps == 29 * 64 * 64
     for way in (trained.one_by_one, trained.side_by_side, trained.spread):
         assert way.median > 0
+    can_be_kept = hasattr(os, "sched_setaffinity") and available_cores() == 2
+    assert (trained.cores_ratio is not None) == can_be_kept
 
 
 def test_the_file_holds_the_results(results, output):
