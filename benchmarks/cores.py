@@ -10,6 +10,8 @@ from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import jax
+
 from .timing import Timed, timed
 from .trainings import Trainings
 
@@ -23,15 +25,16 @@ def on_every_core(
     **Arguments:**
 
     - `preset`, `iterations`: as for `Trainings`.
-    - `seeds`: agents, a multiple of the cores.
+    - `seeds`: agents; a multiple of the cores, where there are no fewer than cores.
 
     **Returns:**
 
     A call that takes all agents further and returns the longest of the processes'
-    seconds. `None` where processes cannot be kept on one core, and where there is one
-    core only.
+    seconds. `None` where there is no more than one core or agent, where cores cannot
+    take equal parts, where processes cannot be kept on a core, and on other devices.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    is_possible = hasattr(os, "sched_setaffinity") and jax.default_backend() == "cpu"
+    cores = sorted(os.sched_getaffinity(0))[:seeds] if is_possible else []
     if len(cores) < 2 or seeds % len(cores):
         yield None
         return

@@ -121,7 +121,7 @@ def test_agents_are_counted(results):
     assert trained.steps == 29 * 64 * 64
     for way in (trained.one_by_one, trained.side_by_side, trained.spread):
         assert way.median > 0
-    can_be_kept = hasattr(os, "sched_setaffinity") and available_cores() == 2
+    can_be_kept = hasattr(os, "sched_setaffinity") and available_cores() > 1
     assert (trained.cores_ratio is not None) == can_be_kept
 
 
