@@ -16,7 +16,7 @@ from .programs import compile_program
 
 @final
 class Trainings:
-    """What all ways to train the same agents share."""
+    """What all ways to train the same agents share; `config` is the preset's."""
 
     def __init__(self, preset: tuple[str, str], iterations: int):
         """**Arguments:**
@@ -54,6 +54,11 @@ class Trainings:
 
         - `states`: of `begun`.
         - `which`: rows of them.
+
+        **Returns:**
+
+        A function without arguments, which goes on where its last call ended. It
+        returns the new states, one for each of `which`.
         """
         alone = [
             jtu.tree_map(lambda leaf, row=row: jnp.copy(leaf[row]), states)

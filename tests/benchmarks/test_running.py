@@ -191,7 +191,9 @@ def test_the_report_has_a_line_for_every_row(results):
     table = lines[header + 2 : header + 2 + len(MEASURES)]
     assert [line.split()[3] for line in table] == list(MEASURES)
     assert any("compilations in 4 iterations: 1" in line for line in lines)
-    assert any("agents per minute" in line for line in lines)
+    (trained,) = (line for line in lines if "agents per minute" in line)
+    are_kept = results.agents.cores_ratio is not None
+    assert ("by a process on each core" in trained) == are_kept
     (header,) = (index for index, line in enumerate(lines) if "gives up" in line)
     compared = [line.split()[:3] for line in lines[header + 2 : header + 6]]
     assert compared == [
